@@ -128,10 +128,11 @@ class BodyWalk {
 
   Row messages(const Op& op, const PointToPoint& legs, Row row) {
     Meeting meeting;
-    meeting.ps = transfers_.messages(op, legs);
     for (const program::Leg& leg : legs.legs) {
-      if (leg.axis != Axis::pipeline) continue;  // ranks of a stage are alike, and there at once
-      (leg.send ? meeting.sends : meeting.receives).push_back({leg.offset, leg.channel});
+      const std::int64_t takes = transfers_.leg(op, leg);
+      const bool of_stages = leg.axis == Axis::pipeline;  // ranks of one stage are alike, and there at once
+      if (of_stages) (leg.send ? meeting.sends : meeting.receives).push_back({leg.offset, leg.channel, takes});
+      if (leg.send || !of_stages) meeting.ps = std::max(meeting.ps, takes);
     }
     if (meeting.sends.empty() && meeting.receives.empty()) return later(std::move(row), meeting.ps);
     meeting.ready = sparse(row);

@@ -25,9 +25,10 @@ using Paths = std::vector<Path>;
 struct Meeting {
   struct Message {
     std::int32_t offset = 0, channel = 0;  // to the other stage
+    std::int64_t ps = 0;                   // of one that is received: what it takes once both are there
   };
   Paths ready;                           // when this rank is there
-  std::int64_t ps = 0;                   // what it takes from then on
+  std::int64_t ps = 0;                   // what it takes from then on: a collective once all are there
   std::vector<Message> sends, receives;  // of a message
   std::int32_t group = -1;               // of a collective
   std::int32_t source = 0;               // its end, for the rest of the body

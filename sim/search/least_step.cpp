@@ -166,12 +166,14 @@ class Steps {
     }
     for (const Meeting::Message& from : meeting.receives)
       if (mail_[{stage_from(s, from.offset), own, from.channel}].empty()) return false;
+    // Each leg takes its own time from when its two sides are there.
+    const std::int64_t ready = value;
+    value = ready + meeting.ps;
     for (const Meeting::Message& from : meeting.receives) {
       std::deque<std::int64_t>& box = mail_[{stage_from(s, from.offset), own, from.channel}];
-      value = std::max(value, box.front());
+      value = std::max(value, std::max(ready, box.front()) + from.ps);
       box.pop_front();
     }
-    value += meeting.ps;
     return true;
   }
 

@@ -37,16 +37,19 @@ class TransferTimes {
     return known->second;
   }
 
-  // The longest of its legs. A buffered message's sender goes on after its copy, and its receiver may find it there.
+  // A leg, from when both sides are there. A buffered message's sender goes on after its copy, and its receiver may
+  // find it there.
+  std::int64_t leg(const program::Op& op, const program::Leg& leg) {
+    const int peer = grid_.peer(rank_, leg.axis, leg.offset);
+    const std::int64_t bytes = program::leg_bytes(op, leg);
+    const auto [known, added] = message_.try_emplace({peer, bytes, leg.send}, 0);
+    if (added) known->second = message(leg.send ? rank_ : peer, leg.send ? peer : rank_, bytes, leg.send);
+    return known->second;
+  }
+  // The longest of its legs.
   std::int64_t messages(const program::Op& op, const program::PointToPoint& legs) {
     std::int64_t longest = 0;
-    for (const program::Leg& leg : legs.legs) {
-      const int peer = grid_.peer(rank_, leg.axis, leg.offset);
-      const std::int64_t bytes = program::leg_bytes(op, leg);
-      const auto [known, added] = message_.try_emplace({peer, bytes, leg.send}, 0);
-      if (added) known->second = message(leg.send ? rank_ : peer, leg.send ? peer : rank_, bytes, leg.send);
-      longest = std::max(longest, known->second);
-    }
+    for (const program::Leg& one : legs.legs) longest = std::max(longest, leg(op, one));
     return longest;
   }
 

@@ -317,8 +317,18 @@ class Search {
       tell(fmt::format("{} plans simulated", out_.counts.simulated), 0);
     }
     out_.proven = queue.empty() || settled(queue.top().second);
-    if (!queue.empty()) out_.open_from = queue.top().first;
-    out_.counts.open = out_.proven ? 0 : static_cast<std::int64_t>(queue.size());
+  }
+
+  // Plans that may still be among the best, and how good they can be at most.
+  void count_open() {
+    out_.counts.open = 0;
+    out_.open_from = std::numeric_limits<double>::infinity();
+    for (std::size_t i = 0; i < out_.plans.size(); ++i) {
+      if (!open(i) || settled(i)) continue;
+      ++out_.counts.open;
+      out_.open_from = std::min(out_.open_from, out_.plans[i].objective);
+    }
+    if (out_.counts.open == 0) out_.proven = true, out_.open_from = 0;
   }
 
   // Keeps what has been simulated: the best of it, and how good the open plans may be. Nothing is simulated after a
@@ -333,15 +343,6 @@ class Search {
     for (std::size_t i = 0; i < out_.plans.size(); ++i) note_best(i);
     if (out_.best.empty()) throw end;
     out_.interrupted = end.signal();
-    if (out_.proven) return;
-    double least = std::numeric_limits<double>::infinity();
-    for (std::size_t i = 0; i < out_.plans.size(); ++i) {
-      if (!open(i) || settled(i)) continue;
-      ++out_.counts.open;
-      least = std::min(least, out_.plans[i].objective);
-    }
-    out_.proven = out_.counts.open == 0;
-    out_.open_from = out_.proven ? 0 : least;
   }
 
   result::Result answer_of(std::size_t plan, bool record) {
@@ -520,6 +521,7 @@ class Search {
 
   void count() {
     Counts& c = out_.counts;
+    if (!out_.proven) count_open();
     c.simulated = 0;
     c.choices = static_cast<std::int64_t>(out_.plans.size());
     for (std::size_t i = 0; i < out_.plans.size(); ++i) {

@@ -249,6 +249,28 @@ TEST(Search, EachChoiceIsAnotherPlanOnce) {
   }
 }
 
+// Stages whose ranks are on one node, on two, and on two again: each message takes its own time, however long others of
+// the same op take.
+TEST(Search, BoundsHoldOfMessagesOverUnlikeLinks) {
+  for (const char* schedule : {"sequential", "1f1b", "gpipe"}) {
+    const std::string file = scenario_of_text(fmt::format(
+        "framework: rehearse\nmodel: {{family: llama, layers: 8, hidden: 8, heads: 1, vocab: 396, max_seq_len: 128, "
+        "ffn_hidden: 32}}\ncluster: {{topology: dragonfly-a100, gpus: 12}}\n"
+        "plan: {{tensor: 1, context: 1, pipeline: 4, chunks: 1, micro_batch: 2, zero: 3, recompute: none, schedule: "
+        "{}}}\n"
+        "training: {{global_batch: 30, precision: fp32, seq_len: 16, optimizer: sgd}}\n",
+        schedule));
+    const search::Outcome found =
+        search::search(request_of(file, {"plan.tensor=1", "plan.context=1", "plan.pipeline=4", "plan.chunks=1",
+                                         "plan.micro_batch=2", "plan.zero=3", "plan.recompute=none",
+                                         "plan.sequence_parallel=false", fmt::format("plan.schedule={}", schedule)}));
+    ASSERT_EQ(found.best.size(), 1u);
+    const search::Plan& plan = found.plans[found.best.front()];
+    EXPECT_LE(plan.least, plan.step) << schedule;
+    EXPECT_GT(plan.least.seconds(), 0.95 * plan.step.seconds()) << schedule << ": the bound says little";
+  }
+}
+
 // A signal after some plans were simulated: the best of these, and a bound that holds of all the others.
 TEST(Search, WhatASignalEndsKeepsWhatWasFound) {
   const std::string file = scenario_of_text(kGpt);

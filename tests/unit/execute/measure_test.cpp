@@ -30,7 +30,7 @@ TEST(Measure, TheStepIsTheMedianOfTheSlowestRankAfterTwoStepsOfWarmUp) {
   scenario.training.seq_len = 10;
   result::Result r;
   r.ranks = 2;
-  add_times(all, scenario, r);
+  add_times(all, scenario, 0, r);
   EXPECT_EQ(r.step_time_ps, 40);
   EXPECT_EQ(std::accumulate(r.breakdown_ps.begin(), r.breakdown_ps.end(), std::int64_t{0}), 40);
   EXPECT_EQ(r.breakdown_ps[static_cast<std::size_t>(Share::compute)], 26);  // mean 25, and what rounding left
