@@ -269,9 +269,9 @@ execute::Outcome perform_baseline(ExecuteArguments a, const std::string& file, c
   a.metrics.clear();
   a.routing.clear();
   a.checkpoint = {};
-  a.assignments.insert(a.assignments.end(),
-                       {"cluster.gpus=1", fmt::format("cluster.threads_per_rank={}", threads), "plan.tensor=1",
-                        "plan.pipeline=1", "plan.zero=0", "plan.layers_per_stage=auto"});
+  a.assignments.insert(a.assignments.end(), {"cluster.gpus=1", fmt::format("cluster.threads_per_rank={}", threads),
+                                             "plan.tensor=1", "plan.pipeline=1", "plan.context=1", "plan.expert=1",
+                                             "plan.zero=0", "plan.local_steps=0", "plan.layers_per_stage=auto"});
   const auto alone = execute::make_local_world(1, a.placement.timeout);
   return *perform(a, plan::read_scenario(file, a.assignments, root, plan::Purpose::perform), "performing on one rank ",
                   *alone);
@@ -370,7 +370,7 @@ void check_recordable(const ExecuteArguments& a, const plan::Scenario& scenario)
     refuse("--record-routing", "the model has no experts for tokens to choose", "a model of family moe");
   const double rows = static_cast<double>(a.steps) *
                       static_cast<double>(scenario.training.micro_batches(scenario.plan)) *
-                      static_cast<double>(m.layers - m.dense_layers) * static_cast<double>(scenario.cluster.gpus);
+                      static_cast<double>(m.blocks() - m.dense_layers) * static_cast<double>(scenario.cluster.gpus);
   if (rows * static_cast<double>(m.experts) > kMostRouted)
     refuse("--record-routing",
            fmt::format("{:.3g} numbers are to be kept until the run ends; at most {:.3g}",
@@ -487,7 +487,7 @@ void add_execute(CLI::App& app, Action& action) {
       ->check(not_empty())
       ->type_name("FILE");
   command
-      ->add_option("--record-routing", a->routing, "Which experts tokens chose, for model.routing_file of a simulation")
+      ->add_option("--record-routing", a->routing, "Which experts tokens chose, for model.routing_file")
       ->check(not_empty())
       ->type_name("FILE");
   CLI::Option* shrink = command->add_flag("--shrink", a->shrink, "In miniature: simulated, performed, compared");

@@ -248,7 +248,9 @@ std::string reached_text(const PlanArguments& a, const search::Request& request,
       "rehearse: the search was left after {} simulated plans. The best of them: step {}, {} of memory\n"
       "  rehearse simulate {}",
       found.counts.simulated, format_time(best.step), format_bytes(Bytes(best.least_bytes)), a.scenario);
-  for (const std::string& one : all) text += " --set " + one;
+  for (const std::string& one : all)
+    text += one.find_first_of(" [{") == std::string::npos ? " --set " + one : fmt::format(" --set '{}'", one);
+  for (const std::string& file : a.request.calibrations) text += " --calibration " + file;
   if (found.proven || found.open_from >= best.objective)
     return text + "\nNo other plan of the space is better: proven.";
   return text + fmt::format("\n{} plans are open; none of them can be better than {}.", found.counts.open,

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <optional>
 
 #include "cli/commands.h"
 #include "cli/console.h"
@@ -17,6 +18,7 @@
 #include "reports/prices.h"
 #include "sim/base/diagnostics.h"
 #include "sim/base/units.h"
+#include "sim/cluster/topology.h"
 #include "sim/run/goodput.h"
 #include "sim/run/queue_file.h"
 
@@ -28,6 +30,10 @@ struct QueueArguments {
   std::vector<std::string> calibrations;
   double price = 0;
   bool json = false;
+};
+
+struct NoRoom : InputError {
+  using InputError::InputError;
 };
 
 // A step of an entry's scenario on its GPUs, and what a copy of its weights would be; each simulated once.
@@ -53,8 +59,8 @@ class Steps {
     const result::Result step = simulate_file(request, root_);
     tell_notes(step);
     if (!step.memory_fits)
-      throw InputError(Diagnostic{request.file, 0, 0, "", fmt::format("does not fit in memory on {} GPUs", entry.gpus),
-                                  "more GPUs a job, or recomputation"});
+      throw NoRoom(Diagnostic{request.file, 0, 0, "", fmt::format("does not fit in memory on {} GPUs", entry.gpus),
+                              "more GPUs a job, or recomputation"});
     at->second = {static_cast<double>(step.step_time_ps) * 1e-12, run::checkpoint_bytes(scenario_of(request, root_))};
     return at->second;
   }
@@ -65,11 +71,25 @@ class Steps {
   std::map<std::string, Step> known_;
 };
 
+// Of a host; that the topology is there and holds so many hosts. Throws InputError.
 std::int64_t devices_of(const run::QueueFile& file, const std::string& root) {
+  const auto refuse_topology = [&](const InputError& error) {
+    const Diagnostic& d = error.diagnostics().front();
+    throw InputError(
+        Diagnostic{file.file, file.topology_line, file.topology_column, "cluster.topology", d.message, d.hint});
+  };
   plan::Scenario scenario;
   scenario.cluster.topology = file.topology;
   scenario.cluster.gpus = 1;
-  return run::devices_of_host(scenario, root);
+  try {
+    cluster::build_cluster(file.topology, 1, {}, 1, root);
+    const std::int64_t devices = run::devices_of_host(scenario, root);
+    cluster::build_cluster(file.topology, static_cast<int>(file.hosts * devices), {}, 1, root);
+    return devices;
+  } catch (const InputError& error) {
+    refuse_topology(error);
+  }
+  return 0;
 }
 
 std::string policy_text(const run::QueueFile& file) {
@@ -103,6 +123,7 @@ result::QueueResult simulate(const run::QueueFile& file, Steps& steps, const std
 std::vector<result::QueueChoice> choose_gpus(const run::QueueFile& file, const std::vector<std::int64_t>& numbers,
                                              double price, Steps& steps, const std::string& root) {
   std::vector<result::QueueChoice> choices;
+  std::optional<InputError> wrong;  // whatever the number, it seems
   for (const std::int64_t gpus : numbers) {
     run::QueueFile with = file;
     for (run::QueueEntry& entry : with.entries)
@@ -111,11 +132,16 @@ std::vector<result::QueueChoice> choose_gpus(const run::QueueFile& file, const s
     try {
       choice.result = simulate(with, steps, root);
       choice.result.price_per_gpu_hour = price;
+    } catch (const NoRoom& error) {
+      choice.problem = error.diagnostics().front().message;
     } catch (const InputError& error) {
+      if (!wrong) wrong = error;
       choice.problem = error.diagnostics().front().message;
     }
     choices.push_back(std::move(choice));
   }
+  const bool none = std::none_of(choices.begin(), choices.end(), [](const auto& c) { return c.problem.empty(); });
+  if (none && wrong) throw *wrong;
   return choices;
 }
 
@@ -151,7 +177,7 @@ void add_queue(CLI::App& app, Action& action) {
   auto a = std::make_shared<QueueArguments>();
   CLI::App* command = app.add_subcommand("queue", "Many jobs on one cluster: waits, utilisation, searches");
   command->add_option("FILE", a->file, "Cluster, policy and jobs (docs/queue.md)")->required()->type_name("");
-  command->add_option("--gpus", a->gpus, "Of each job with a scenario: which number is done first")->type_name("N,...");
+  command->add_option("--gpus", a->gpus, "For jobs with a scenario: which is done first")->type_name("N,...");
   command->add_option("--calibration", a->calibrations, "Also these measurements; repeatable")
       ->allow_extra_args(false)
       ->type_name("FILE");

@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <filesystem>
 #include <memory>
 
@@ -58,23 +57,17 @@ std::vector<std::string> plans_in(const std::string& directory) {
   return plans;
 }
 
-// The results of the best plan of each number of GPUs, the fewest first; of more numbers than a page holds the last,
-// too, and those between evenly.
-std::vector<std::string> best_of_numbers(const std::string& directory) {
-  std::vector<std::pair<std::int64_t, std::string>> found;
-  for (const fs::directory_entry& entry : fs::directory_iterator(directory)) {
-    const std::string name = entry.path().filename().string();
-    std::int64_t gpus = 0;
-    const char* const end = name.data() + name.size();
-    if (!name.starts_with("gpus-") || std::from_chars(name.data() + 5, end, gpus).ptr != end) continue;
-    const fs::path plan = entry.path() / "plan-1";
-    if (fs::exists(plan / "result.json")) found.emplace_back(gpus, plan.string());
+// The results of the best plan of each number of GPUs, the fewest first, as far as they are there; of more than a page
+// holds the first, the last, and those between evenly.
+std::vector<std::string> best_of_numbers(const std::string& directory, const reports::SearchFile& scaling) {
+  std::vector<std::string> found;
+  for (const std::string& plan : reports::best_directories(scaling)) {
+    const fs::path path = fs::path(directory) / plan;
+    if (fs::exists(path / "result.json")) found.push_back(path.string());
   }
-  std::sort(found.begin(), found.end());
   std::vector<std::string> plans;
   const std::size_t shown = std::min(found.size(), kMostRuns);
-  for (std::size_t i = 0; i < shown; ++i)
-    plans.push_back(found[shown > 1 ? i * (found.size() - 1) / (shown - 1) : 0].second);
+  for (std::size_t i = 0; i < shown; ++i) plans.push_back(found[shown > 1 ? i * (found.size() - 1) / (shown - 1) : 0]);
   return plans;
 }
 
@@ -105,7 +98,7 @@ int report(ReportArguments a) {
   } else if (a.directories.size() == 1 && has_only(first, reports::kScalingFile)) {
     search = reports::read_scaling_file(first);
     a.options.scaling = &search;
-    a.directories = best_of_numbers(first);
+    a.directories = best_of_numbers(first, search);
   }
   for (const std::string& directory : a.directories)
     for (const char* name : {"result.json", "ops.csv", "trace.json.gz"})

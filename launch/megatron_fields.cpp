@@ -106,6 +106,11 @@ void megatron_model_arguments(Said& said, std::vector<Argument>& out) {
                                "no other",
                                m.name, said.value("model.family")),
                    "--to torchrun starts a script of your own"});
+  if (m.kv_heads == 1 && m.heads > 1 && said.scenario().plan.tensor > 1)
+    throw InputError(Diagnostic{said.scenario().file, 0, 0, "model.kv_heads",
+                                "one key-value head is on every rank of a tensor group here; Megatron-LM refuses that, "
+                                "or from 0.16 on splits its weights",
+                                "plan.tensor: 1, or --to torchrun"});
   said.says_model();
   for (const char* key :
        {"model.sliding_window", "model.full_attention_every", "model.parallel_block", "model.dense_layers",
@@ -250,8 +255,13 @@ void take_megatron_model(Taken& taken) {
       taken.put("model.sliding_window", fmt::format("{}", left + 1), taken.find("window-size"));
     taken.row({"model.full_attention_every", "window-attn-skip-freq", Mapped::integer});
   }
-  if (const auto modules = taken.integer("mtp-num-layers"); modules && *modules > 0)
+  if (const auto modules = taken.integer("mtp-num-layers"); modules && *modules > 0) {
     for (const FieldRow& row : prediction_rows()) taken.row(row);
+    if (!taken.given("model.mtp_loss_weight")) {
+      taken.put("model.mtp_loss_weight", "0.1", taken.find("mtp-num-layers"));
+      taken.assume("mtp-loss-scaling-factor 0.1, Megatron-LM's default");
+    }
+  }
   if (!experts) return;
   for (const FieldRow& row : expert_rows()) taken.row(row);
   taken.flag("moe-pad-expert-input-to-capacity");

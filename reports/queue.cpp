@@ -19,6 +19,8 @@ using QueueJson = nlohmann::ordered_json;
 constexpr double kQueueHour = 3600;
 
 std::string lasts(double seconds) {
+  constexpr double kLongest = 9e6;  // that Time holds, some 106 days
+  if (seconds > kLongest) return grouped(seconds / 86400) + " days";
   return format_time(Time::from_seconds(seconds));
 }
 
@@ -59,7 +61,7 @@ std::vector<std::pair<std::string, double>> shares_of(const QueueResult& r) {
 
 std::string meaning_of(const std::string& share) {
   if (share == "fragmented") return "enough are free for the next job, but not together";
-  if (share == "too_few") return "a job waits, and fewer are free than it needs";
+  if (share == "too_few") return "fewer are free than the next job needs";
   if (share == "idle") return "nothing waits";
   if (share == "switching") return "states of jobs are copied between turns";
   return "a job's";
@@ -175,7 +177,8 @@ std::string queue_choices_text(const std::vector<QueueChoice>& choices, std::siz
     }
     const QueueResult& r = c.result;
     const double step = longest_step(r);
-    rows.push_back({grouped(static_cast<double>(c.gpus)), lasts(step), grouped(static_cast<double>(r.gpus() / c.gpus)),
+    const std::int64_t at_once = c.gpus <= r.devices ? r.hosts * (r.devices / c.gpus) : r.hosts / (c.gpus / r.devices);
+    rows.push_back({grouped(static_cast<double>(c.gpus)), lasts(step), grouped(static_cast<double>(at_once)),
                     lasts(r.makespan_s), percent(r.utilisation()), lasts(waits_of(r, any).mean_wait),
                     grouped(r.all_gpu_s() / kQueueHour)});
   }

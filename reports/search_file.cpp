@@ -60,4 +60,16 @@ SearchFile read_scaling_file(const std::string& directory) {
                         [](const auto& json) { return has_array(json, "searches"); });
 }
 
+std::vector<std::string> best_directories(const SearchFile& scaling) {
+  std::vector<std::string> directories;
+  const auto json = nlohmann::json::parse(scaling.text);
+  for (const auto& search : json.at("searches")) {
+    const auto best = search.is_object() && has_array(search, "plans") && !search["plans"].empty() ? search["plans"][0]
+                                                                                                   : nlohmann::json();
+    if (best.is_object() && best.contains("directory") && best["directory"].is_string())
+      directories.push_back(best["directory"].get<std::string>());
+  }
+  return directories;
+}
+
 }  // namespace rehearse::reports

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "reports/search.h"
 
@@ -27,5 +28,7 @@ std::string search_file_json(const SearchReport& r);
 // Each throws InputError: no such file, no JSON, another schema.
 SearchFile read_search_file(const std::string& directory);
 SearchFile read_scaling_file(const std::string& directory);
+// Of what read_scaling_file() read: where the best plan of each number of GPUs lies, below the file's folder.
+std::vector<std::string> best_directories(const SearchFile& scaling);
 
 }  // namespace rehearse::reports

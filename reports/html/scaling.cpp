@@ -30,18 +30,21 @@ struct ScalingPoint {
   double gpus = 0, speed_up = 1, efficiency = 1;
 };
 
+constexpr double kMostSpeedUp = 1e6;  // of a file that anyone may have written
+
 // Of each number of GPUs that has a plan, the fewest first.
 std::vector<ScalingPoint> scaling_points(const ScalingJson& answer) {
   std::vector<ScalingPoint> points;
   for (const ScalingJson& search : answer.at("searches"))
     if (!search.at("plans").empty()) {
       points.push_back({search.at("plans").at(0), 0, 1, 1});
-      points.back().gpus = std::max(1.0, points.back().plan.at("gpus").get<double>());
+      points.back().gpus = std::clamp(points.back().plan.at("gpus").get<double>(), 1.0, kMostSpeedUp);
     }
   std::stable_sort(points.begin(), points.end(), [](const auto& a, const auto& b) { return a.gpus < b.gpus; });
   const auto speed = [](const ScalingPoint& p) { return p.plan.at("tokens_per_s").get<double>(); };
   for (ScalingPoint& p : points) {
-    p.speed_up = speed(points.front()) > 0 ? speed(p) / speed(points.front()) : 0;
+    const double speed_up = speed(points.front()) > 0 ? speed(p) / speed(points.front()) : 0;
+    p.speed_up = speed_up >= 0 ? std::min(speed_up, kMostSpeedUp) : 0;
     p.efficiency = p.speed_up * points.front().gpus / p.gpus;
   }
   return points;

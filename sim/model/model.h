@@ -187,14 +187,19 @@ struct Model {
   // capacity_factor), the rule of GShard (Lepikhin et al. 2020, arXiv 2006.16668) as Megatron-Core has it
   // (megatron/core/transformer/moe/moe_utils.py, get_capacity). Only with a capacity factor.
   std::int64_t expert_capacity(std::int64_t tokens) const;
+  // Whether layer `layer`, from 0, has no window though others have: each so many-th. A module of multi-token
+  // prediction is like the last layer.
+  bool full_among_windows(std::int64_t layer) const {
+    return full_attention_every > 0 && ((layer < layers ? layer : layers - 1) + 1) % full_attention_every == 0;
+  }
   // The window of layer `layer`, from 0, in sequences of `seq_len`; 0 where its tokens see all before them.
   std::int64_t window(std::int64_t layer, std::int64_t seq_len) const {
-    const bool full = full_attention_every > 0 && (layer + 1) % full_attention_every == 0;
+    const bool full = full_among_windows(layer);
     return full || sliding_window >= seq_len ? 0 : sliding_window;
   }
   // Of layer `layer`, from 0.
   double rotation_base(std::int64_t layer) const {
-    const bool full = sliding_window == 0 || (full_attention_every > 0 && (layer + 1) % full_attention_every == 0);
+    const bool full = sliding_window == 0 || full_among_windows(layer);
     return full || rope_base_local == 0 ? rope_base : rope_base_local;
   }
   std::int64_t score_scale() const { return query_scale > 0 ? query_scale : head_dim; }

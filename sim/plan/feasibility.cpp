@@ -484,7 +484,6 @@ class Rules {
     }
   }
 
-  // What an encoder's units do not know.
   void latent_attention() {
     const bool again = s_.plan.recompute_latent && sound("plan.recompute_latent");
     if (again && !s_.model.latent_attention())

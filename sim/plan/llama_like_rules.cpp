@@ -16,10 +16,16 @@ bool caps_scores(model::AttentionKind kind) {
 
 }  // namespace
 
+// Where nobody chose a kernel and the framework's does not cap scores, FlashAttention 2, which models with caps are run
+// with.
+void choose_capped_attention(model::Model& m) {
+  if (m.attention_softcap > 0 && !caps_scores(m.attention)) m.attention = model::AttentionKind::flash2;
+}
+
 // What does not go with one key-value head on all ranks of a tensor group.
 void check_shared_key_head(const Sections& sections, const Scenario& s) {
   const auto refuse = [&](const Node& section, const char* key, const std::string& why, const std::string& instead) {
-    (section.get(key) ? section.get(key) : section)
+    (section.has(key) ? section.get(key) : section)
         .error(fmt::format("kv_heads = 1 with tensor = {}: {}", s.plan.tensor, why), instead);
   };
   const Training& t = s.training;
@@ -44,7 +50,7 @@ void check_llama_like(const Sections& sections, const Scenario& s) {
   const model::Model& m = s.model;
   const Node model = sections.root.get("model");
   const auto refuse = [&](const char* key, const std::string& why, const std::string& instead) {
-    (model.get(key) ? model.get(key) : model).error(why, instead);
+    (model.has(key) ? model.get(key) : model).error(why, instead);
   };
   if (m.attention_softcap > 0 && !caps_scores(m.attention))
     refuse("attention_softcap",

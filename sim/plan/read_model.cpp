@@ -20,6 +20,7 @@
 #include "sim/plan/nearest_numbers.h"
 #include "sim/plan/read_keys.h"
 #include "sim/plan/read_layers.h"
+#include "sim/plan/sections.h"
 
 namespace rehearse::plan {
 namespace {
@@ -255,6 +256,7 @@ class ModelReader {
     // Its default may be said of any model of these families.
     if (model_.mtp_depth == 0 && model_.mtp_loss_weight != Model().mtp_loss_weight)
       source_.value("mtp_loss_weight").error("has no meaning without multi-token prediction", "mtp_depth: 1");
+    if (!source_.given("attention")) detail::choose_capped_attention(model_);
     finish_positions();
     finish_window();
     if (model_.latent_attention()) return finish_latent();

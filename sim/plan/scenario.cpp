@@ -38,6 +38,7 @@ std::string flow_text(const Node& node) {
       text += (text.empty() ? "" : ", ") + key + ": " + flow_text(node.get(key));
     return "{" + text + "}";
   }
+  if (node.kind() == Node::Kind::null) return "null";
   const std::string scalar = node.as_text().value_or("");
   if (!scalar.empty() && scalar.find_first_not_of(kPlain) == std::string::npos) return scalar;
   return quoted_text(scalar);

@@ -116,6 +116,7 @@ void check_local_steps(const Node& plan, const Scenario& scenario);
 // vision_rules.cpp: how a vision transformer cannot be split.
 void check_vision(const Sections& sections, const Scenario& scenario);
 // llama_like_rules.cpp: what of norms, capped scores and bases does not go together.
+void choose_capped_attention(model::Model& model);
 void check_shared_key_head(const Sections& sections, const Scenario& scenario);
 void check_llama_like(const Sections& sections, const Scenario& scenario);
 void check_encoder_decoder(const Sections& sections, const Scenario& scenario);

@@ -29,21 +29,33 @@ using Taken = std::vector<std::pair<std::size_t, std::int64_t>>;
 class Room {
  public:
   Room(std::int64_t hosts, std::int64_t devices)
-      : devices_(devices), all_(hosts * devices), free_(static_cast<std::size_t>(hosts), devices) {}
+      : devices_(devices), all_(hosts * devices), whole_(hosts), free_(static_cast<std::size_t>(hosts), devices) {}
 
   std::optional<Taken> find(std::int64_t gpus) const {
     if (gpus > all_) return std::nullopt;
     return gpus <= devices_ ? on_a_host(gpus) : on_whole_hosts(gpus / devices_);
   }
+  // Whether there is room now that these were given, where there was none before.
+  bool holds_after(const Taken& given, std::int64_t gpus) const {
+    if (gpus > devices_) return whole_ >= gpus / devices_;
+    return std::any_of(given.begin(), given.end(), [&](const auto& part) { return free_[part.first] >= gpus; });
+  }
   void take(const Taken& taken) {
-    for (const auto& [host, devices] : taken) free_[host] -= devices, all_ -= devices;
+    for (const auto& [host, devices] : taken) change(host, -devices);
   }
   void give(const Taken& taken) {
-    for (const auto& [host, devices] : taken) free_[host] += devices, all_ += devices;
+    for (const auto& [host, devices] : taken) change(host, devices);
   }
   std::int64_t free() const { return all_; }
+  std::int64_t free_on(std::size_t host) const { return free_[host]; }
+  std::size_t hosts() const { return free_.size(); }
 
  private:
+  void change(std::size_t host, std::int64_t devices) {
+    whole_ -= free_[host] == devices_ ? 1 : 0;
+    free_[host] += devices, all_ += devices;
+    whole_ += free_[host] == devices_ ? 1 : 0;
+  }
   std::optional<Taken> on_a_host(std::int64_t gpus) const {
     std::size_t best = free_.size();
     for (std::size_t host = 0; host < free_.size(); ++host)
@@ -52,6 +64,7 @@ class Room {
     return Taken{{best, gpus}};
   }
   std::optional<Taken> on_whole_hosts(std::int64_t hosts) const {
+    if (whole_ < hosts) return std::nullopt;
     Taken taken;
     for (std::size_t host = 0; host < free_.size(); ++host) {
       if (free_[host] < devices_) continue;
@@ -61,7 +74,7 @@ class Room {
     return std::nullopt;
   }
 
-  std::int64_t devices_, all_;
+  std::int64_t devices_, all_, whole_;  // whole_: hosts that are free
   std::vector<std::int64_t> free_;
 };
 
@@ -69,6 +82,7 @@ struct Running {
   std::size_t job = 0;
   Taken taken;
   double left_s = 0;  // of its work
+  bool began = false;
 };
 
 // Jobs that run together: all of the cluster's, or those of one turn.
@@ -132,6 +146,7 @@ class Queue {
   void pass(double next) {
     const double seconds = next - now_;
     for (Running& r : turn().running) {
+      if (!r.began) out_.runs[r.job].start_s = now_, r.began = true;
       out_.gpu_s.busy += seconds * static_cast<double>(job(r.job).gpus);
       r.left_s = now_ + r.left_s <= next ? 0 : r.left_s - seconds;
     }
@@ -165,8 +180,7 @@ class Queue {
 
   void start(Turn& in, std::size_t j, const Taken& taken) {
     in.room.take(taken);
-    in.running.push_back({j, taken, job(j).work_s});
-    out_.runs[j].start_s = now_;
+    in.running.push_back({j, taken, job(j).work_s, false});
   }
 
   // The first that wait, as far as they fit; then, where the policy lets them, others.
@@ -194,10 +208,12 @@ class Queue {
     std::stable_sort(ends.begin(), ends.end(),
                      [](const Running* a, const Running* b) { return a->left_s < b->left_s; });
     Room room = turn().room;
+    bool found = false;
     for (std::size_t i = 0; i < ends.size(); ++i) {
       room.give(ends[i]->taken);
-      if (i + 1 < ends.size() && ends[i + 1]->left_s == ends[i]->left_s) continue;
-      if (room.find(job(waiting_.front()).gpus)) return {now_ + ends[i]->left_s, room};
+      found = found || room.holds_after(ends[i]->taken, job(waiting_.front()).gpus);
+      const bool others = i + 1 < ends.size() && ends[i + 1]->left_s == ends[i]->left_s;  // end with it
+      if (found && !others) return {now_ + ends[i]->left_s, room};
     }
     REHEARSE_CHECK(false, "a job that has no room when all others have ended");
     return {kNever, room};
@@ -210,24 +226,38 @@ class Queue {
     for (auto w = waiting_.begin() + 1; w != waiting_.end();) {
       const QueuedJob& one = job(*w);
       const auto known = in_vain.find(one.gpus);
-      bool starts = known == in_vain.end() || one.work_s < known->second;
-      if (starts) {
-        const auto taken = turn().room.find(one.gpus);
-        const bool ends_before = now_ + one.work_s <= at;
-        starts = taken.has_value();
-        if (starts && !ends_before) {
-          Room left = then;
-          left.take(*taken);
-          starts = left.find(first).has_value();
-          if (starts) then = left;
-        }
-        if (starts)
-          start(turn(), *w, *taken);
-        else
-          in_vain[one.gpus] = taken ? one.work_s : 0;
+      std::optional<Taken> taken;
+      if (known == in_vain.end() || one.work_s < known->second) {
+        taken = now_ + one.work_s <= at ? turn().room.find(one.gpus) : beside(then, one.gpus, first);
+        if (!taken) in_vain[one.gpus] = one.work_s;
       }
-      w = starts ? waiting_.erase(w) : w + 1;
+      if (taken) start(turn(), *w, *taken);
+      w = taken ? waiting_.erase(w) : w + 1;
     }
+  }
+
+  // Room for a job that still runs when `first` GPUs were promised, and leaves them: of hosts the fullest with which
+  // that holds. It is taken from `then`.
+  std::optional<Taken> beside(Room& then, std::int64_t gpus, std::int64_t first) const {
+    const auto leaves = [&](const Taken& taken) {
+      Room left = then;
+      left.take(taken);
+      if (!left.find(first)) return false;
+      then = std::move(left);
+      return true;
+    };
+    const Room& room = turn().room;
+    if (gpus > request_.devices) {
+      auto taken = room.find(gpus);
+      return taken && leaves(*taken) ? taken : std::nullopt;
+    }
+    // Hosts with as much room now and then are alike.
+    std::map<std::pair<std::int64_t, std::int64_t>, std::size_t> kinds;
+    for (std::size_t host = 0; host < room.hosts(); ++host)
+      if (room.free_on(host) >= gpus) kinds.try_emplace({room.free_on(host), then.free_on(host)}, host);
+    for (const auto& [free, host] : kinds)
+      if (const Taken taken{{host, gpus}}; leaves(taken)) return taken;
+    return std::nullopt;
   }
 
   // Gang: an empty set of jobs goes; the next one's turn comes when this one's is over.

@@ -6,8 +6,7 @@
 //   backfill  EASY (Lifka 1995, "The ANL/IBM SP scheduling system"): the first that does not fit is promised the
 //             earliest instant at which running jobs leave it room; others go before it where it still starts then
 //   gang      Ousterhout 1982: up to `level` sets of jobs share the GPUs by turns of `slice_s`; all GPUs of a job run
-//   at
-//             once, and at each turn the cluster stands still for `switch_s`, in which states are copied
+//             at once, and at each turn the cluster stands still for `switch_s`, in which states are copied
 #pragma once
 
 #include <cstdint>

@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::int64_t kMostHosts = 131'072, kMostJobsOfFile = 100'000, kMostRounds = 10'000;
 
-std::string scenario_beside(const std::string& file, const std::string& given) {
+std::string file_beside(const std::string& file, const std::string& given) {
   const std::filesystem::path beside = std::filesystem::path(file).parent_path() / given;
   return given.find(".yaml") != std::string::npos ? beside.string() : given;
 }
@@ -27,7 +27,7 @@ void read_work(const Node& node, const std::string& file, QueueEntry& entry) {
     if (entry.time <= Time()) node.get("time").error("expected a time above zero");
     return;
   }
-  entry.scenario = scenario_beside(file, node.text("scenario"));
+  entry.scenario = file_beside(file, node.text("scenario"));
   entry.steps = node.integer("steps", {}, 1, std::int64_t{1} << 40);
   const Node set = node.get("set");
   for (const std::string& key : set.keys()) {
@@ -51,7 +51,8 @@ void read_search(const Node& node, QueueEntry& entry) {
   entry.copies = population.number("copies", 0.2, 0, 1);
   entry.copied = population.bytes("bytes", Bytes());
   entry.copy_bandwidth = population.bandwidth("bandwidth");
-  if (entry.copy_bandwidth == Bandwidth()) population.get("bandwidth").error("expected a bandwidth above zero");
+  if (population.has("bandwidth") && entry.copy_bandwidth == Bandwidth())
+    population.get("bandwidth").error("expected a bandwidth above zero");
   if (entry.copied == Bytes() && entry.scenario.empty())
     population.error("needs `bytes`: what is copied of a job without a scenario", "bytes: 20GB");
   population.finish();
@@ -155,7 +156,8 @@ QueueFile read_queue_file(const std::string& file) {
   const Node cluster = root.get("cluster");
   if (cluster.kind() != Node::Kind::mapping)
     cluster.error("expected a mapping", "cluster: {topology: dgx-a100, hosts: 8}");
-  queue.topology = cluster.text("topology");
+  queue.topology = file_beside(file, cluster.text("topology"));
+  queue.topology_line = cluster.get("topology").line(), queue.topology_column = cluster.get("topology").column();
   queue.hosts = cluster.integer("hosts", {}, 1, kMostHosts);
   cluster.finish();
   read_policy(root, queue);

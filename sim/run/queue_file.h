@@ -2,13 +2,11 @@
 // its keys.
 //
 // Entries are turned into jobs (queue.h) by these rules:
-//   count, every     `count` jobs, the k-th `k * every` after `arrive`
-//   halving          successive halving (Jamieson and Talwalkar 2016): when all jobs of a rung have ended, one of
-//   `keep` (rounded
-//                    down, at least one) goes on with `keep` times the work; until one is left
-//   population       population based training (Jaderberg et al. 2017), by rounds: when all have done a round's work,
-//   `copies`
-//                    of them (rounded to the nearest) take another's weights, bytes / bandwidth, before the next
+//   count, every  `count` jobs, the k-th `k * every` after `arrive`
+//   halving       successive halving (Jamieson and Talwalkar 2016): when all jobs of a rung have ended, one of `keep`
+//                 (rounded down, at least one) goes on with `keep` times the work; until one is left
+//   population    population based training (Jaderberg et al. 2017), by rounds: when all have done a round's work,
+//                 `copies` of them (rounded to the nearest) take another's weights, bytes / bandwidth, before the next
 #pragma once
 
 #include <cstdint>
@@ -45,6 +43,7 @@ struct QueueFile {
   Time slice, switched;
   std::int64_t level = 1;
   std::vector<QueueEntry> entries;
+  int topology_line = 0, topology_column = 0;
 };
 
 // Throws InputError with every problem.

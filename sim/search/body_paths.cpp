@@ -168,8 +168,9 @@ class BodyWalk {
 }  // namespace
 
 RolePaths paths_of(const program::Program& program, const Role& role, const plan::RankGrid& grid,
-                   const cost::CostModel& costs, const collective::CollectiveModel& collectives) {
-  TransferTimes transfers(program, grid, grid.rank(role.ranks.first()), collectives);
+                   const std::vector<int>& ranks, const cost::CostModel& costs,
+                   const collective::CollectiveModel& collectives) {
+  TransferTimes transfers(program, grid, ranks, collectives);
   const std::vector<bool> carried = carried_events(role);
   RolePaths paths;
   paths.state = static_cast<std::int32_t>(role.streams.size() + 1 + role.events.size());

@@ -46,7 +46,9 @@ struct RolePaths {
   std::vector<BodyPaths> bodies;
 };
 
+// `ranks`: one of each stage that has the role.
 RolePaths paths_of(const program::Program& program, const program::Role& role, const plan::RankGrid& grid,
-                   const cost::CostModel& costs, const collective::CollectiveModel& collectives);
+                   const std::vector<int>& ranks, const cost::CostModel& costs,
+                   const collective::CollectiveModel& collectives);
 
 }  // namespace rehearse::search

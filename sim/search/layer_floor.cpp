@@ -11,6 +11,8 @@
 #include <string_view>
 
 #include "sim/lower/lower.h"
+#include "sim/plan/expert_loads.h"
+#include "sim/plan/expert_loads.h"
 #include "sim/plan/schedule/schedule.h"
 #include "sim/program/work.h"
 #include "sim/search/least_times.h"
@@ -269,13 +271,15 @@ LayerFloor LayerFloor::of(const plan::Scenario& scenario, const cost::CostModel&
                           const collective::CollectiveModel& collectives, bool uneven) {
   LayerFloor floor;
   if (!scenario.model.is_transformer() || scenario.model.layers == 0) return floor;
+  // One micro-batch is walked, which says nothing of others with other loads.
+  if (scenario.model.family == model::Family::moe && plan::ExpertLoads(scenario).vary()) return floor;
   const plan::Scenario one = on_one_stage(scenario);
   const program::Program program = lower::lower(one);
   const program::Role& role = program.roles.front();
   const plan::RankGrid grid = one.grid();
   const Units units(role, scenario.model);
   floor.layers.resize(static_cast<std::size_t>(scenario.model.layers));
-  TransferTimes transfers(program, grid, grid.rank(role.ranks.first()), collectives);
+  TransferTimes transfers(program, grid, {grid.rank(role.ranks.first())}, collectives);
   UnitPaths paths(role, units, transfers, costs, !scenario.plan.overlap_expert_exchange && !uneven);
   std::set<program::BodyId> seen;
   for (const program::Slot& slot : role.slots)

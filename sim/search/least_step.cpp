@@ -22,8 +22,15 @@ class Steps {
   Steps(const lower::DistinctStages& lowered, const plan::RankGrid& grid, const cost::CostModel& costs,
         const collective::CollectiveModel& collectives)
       : program_(lowered.program), lowered_(lowered), stages_(lowered.role_of.size()) {
-    for (const program::Role& role : program_.roles)
-      paths_.push_back(paths_of(program_, role, grid, costs, collectives));
+    for (std::size_t r = 0; r < program_.roles.size(); ++r) {
+      const int first = grid.rank(program_.roles[r].ranks.first());
+      std::vector<int> ranks;
+      for (std::size_t s = 0; s < stages_; ++s)
+        if (lowered.role_of[s] == r)
+          ranks.push_back(
+              grid.peer(first, Axis::pipeline, static_cast<int>(s) - grid.coordinate(first, Axis::pipeline)));
+      paths_.push_back(paths_of(program_, program_.roles[r], grid, ranks, costs, collectives));
+    }
   }
 
   // The ends of so many steps of all stages, if each is ready at `starts`; nothing if they wait for one another.

@@ -54,6 +54,11 @@ TEST(Queue, BackfillNeverDelaysTheFirstThatWaits) {
   const QueueOutcome o = checked(on(2, 4, QueuePolicy::backfill, {{4, 10, 0}, {3, 20, 0}, {4, 10, 0}, {1, 500, 0}}));
   EXPECT_EQ(o.runs[2].start_s, 10);
   EXPECT_EQ(o.runs[3].start_s, 0);
+  // The fullest host is the one that is promised, the other has room too.
+  const QueueOutcome other =
+      checked(on(2, 8, QueuePolicy::backfill, {{7, 60, 0}, {6, 120, 0}, {8, 10, 0}, {1, 90, 0}}));
+  EXPECT_EQ(other.runs[2].start_s, 60);
+  EXPECT_EQ(other.runs[3].start_s, 0);
 }
 
 // Two GPUs are free on two hosts, one on each, and a job of two waits for one host.
@@ -70,6 +75,7 @@ TEST(Queue, FreeGpusOfDifferentHostsAreFragments) {
 // Two jobs of all GPUs by turns end a slice apart; a short one beside a long one does not wait for its end.
 TEST(Queue, GangSharesByTurns) {
   const QueueOutcome two = checked(on(2, 4, QueuePolicy::gang, {{8, 100, 0}, {8, 100, 0}}));
+  EXPECT_EQ(two.runs[1].start_s, 10) << "when its first turn comes";
   EXPECT_NEAR(two.runs[0].end_s, 190, 1e-6);
   EXPECT_NEAR(two.runs[1].end_s, 200, 1e-6);
   const QueueOutcome brief = checked(on(2, 4, QueuePolicy::gang, {{8, 1000, 0}, {8, 5, 0}}));

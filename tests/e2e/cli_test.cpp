@@ -34,8 +34,9 @@ TEST(Help, NamesEveryCommandAndExits0) {
   const Outcome top = run({"--help"});
   EXPECT_EQ(top.status, 0);
   EXPECT_EQ(top.err, "");
-  for (const char* command : {"simulate", "execute", "calibrate", "demo", "validate", "compare", "report", "estimate",
-                              "list", "discover", "init", "export", "import", "explain", "schema", "completion"}) {
+  for (const char* command :
+       {"simulate", "execute", "calibrate", "demo", "validate", "compare", "report", "estimate", "queue", "list",
+        "discover", "init", "export", "import", "explain", "schema", "completion"}) {
     EXPECT_TRUE(has(top.out, command)) << command;
     const Outcome own = run({command, "--help"});
     EXPECT_EQ(own.status, 0) << command;
@@ -64,10 +65,11 @@ TEST(Usage, NoCommandPrintsHelpToStandardErrorAndExits2) {
 TEST(Usage, UnknownCommandNamesTheNearestAndAll) {
   const Outcome r = run({"simulat", "x"});
   EXPECT_EQ(r.status, 2);
-  EXPECT_TRUE(has(r.err,
-                  "unknown command 'simulat' (did you mean 'simulate'?); the commands are simulate, plan, "
-                  "execute, calibrate, demo, validate, compare, report, estimate, goodput, queue, list, discover, init, "
-                  "export, import, explain, schema, completion"))
+  EXPECT_TRUE(
+      has(r.err,
+          "unknown command 'simulat' (did you mean 'simulate'?); the commands are simulate, plan, "
+          "execute, calibrate, demo, validate, compare, report, estimate, goodput, queue, list, discover, init, "
+          "export, import, explain, schema, completion"))
       << r.err;
 }
 

@@ -1,5 +1,6 @@
 // FLOPs that a model needs (MFU counts them) against those that its program does (HFU): never more, whatever the model,
 // the framework and the plan; the same where nothing is done twice, fewer where something is.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "sim/account/program_facts.h"
@@ -42,6 +43,9 @@ TEST(Flops, OfEveryPresetAreDoneOnceWithoutRecomputation) {
       // Flash attention computes the scores again in its backward: it is recomputation. T5's biased scores have none.
       if (!preset.starts_with("t5-")) expect_more(flops_of(preset, {"framework=rehearse", "model.attention=flash"}));
       plan.emplace_back("model.attention=unfused");
+      // Unfused, scores that a window hides are computed all the same.
+      const model::Model m = scenario_from("rehearse: 1\nmodel: " + preset + "\n").model;
+      if (m.sliding_window > 0) plan.push_back(fmt::format("training.seq_len={}", m.sliding_window));
     }
     expect_equal(flops_of(preset, plan));
   }

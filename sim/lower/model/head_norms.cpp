@@ -30,10 +30,21 @@ void HeadNorms::declare_buffers() {
   stats_ = s_.builder.activation(name_ + ".qk.stats", DType::f32, {norm.heads()}, s_.kept());
 }
 
+// The op added last, as the chains of kernels that RMSNorms are in PyTorch's eager mode, one for the queries and one
+// for the keys.
+void HeadNorms::takes_chains(EagerKernels (*chain)(std::int64_t)) const {
+  if (c_.profile().fused_norm) return;
+  const std::int64_t keys = c_.tokens * c_.kv_heads() * m_.head_dim;
+  const EagerKernels of_queries = chain(keys * c_.heads_of_key()), of_keys = chain(keys);
+  s_.builder.takes_kernels(of_queries.kernels + of_keys.kernels, {of_queries.passes.read + of_keys.passes.read,
+                                                                  of_queries.passes.written + of_keys.passes.written});
+}
+
 void HeadNorms::forward(BufferId qkv) {
   if (!on()) return;
   s_.builder.op(name_ + ".qk_norm.forward", shape(NormPart::forward), c_.compute,
                 {{qkv}, {s_.parameters.value(query_)}, {s_.parameters.value(key_)}}, {{qkv}, {raw_}, {stats_}});
+  takes_chains(eager_rms_norm);
 }
 
 void HeadNorms::backward(BufferId d_qkv) {
@@ -43,11 +54,13 @@ void HeadNorms::backward(BufferId d_qkv) {
                    d_key = s_.parameters.accumulated_gradient(key_);
     s_.builder.op(name_ + ".qk_norm.backward_weight", shape(NormPart::backward_weight), c_.compute,
                   {{d_qkv}, {raw_}, {stats_}, {d_query}, {d_key}}, {{d_query}, {d_key}});
+    takes_chains(eager_rms_norm_weight);
     s_.parameters.gradient_done(query_);
     s_.parameters.gradient_done(key_);
   }
   s_.builder.op(name_ + ".qk_norm.backward_input", shape(NormPart::backward_input), c_.compute,
                 {{d_qkv}, {raw_}, {stats_}, {s_.parameters.value(query_)}, {s_.parameters.value(key_)}}, {{d_qkv}});
+  takes_chains(eager_rms_norm_backward);
 }
 
 }  // namespace rehearse::lower

@@ -6,6 +6,7 @@
 
 #include <string>
 
+#include "sim/lower/model/eager_passes.h"
 #include "sim/lower/model/unit.h"
 
 namespace rehearse::lower {
@@ -25,6 +26,7 @@ class HeadNorms {
 
  private:
   program::HeadNorm shape(program::NormPart part) const;
+  void takes_chains(EagerKernels (*chain)(std::int64_t)) const;
 
   UnitScope s_;
   const Context& c_;

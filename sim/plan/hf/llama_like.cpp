@@ -53,7 +53,6 @@ void qwen3_attention(Config& c) {
   tied(c, false);
   qwen_window(c);
   c.for_scenario("attention_dropout", kDropout);
-  c.left_out_of_kind(std::string(kHeadNorms));
 }
 
 // Latent attention and experts of DeepSeek-V2 and V3.
@@ -131,11 +130,13 @@ void qwen3(Config& c) {
   widths(c, "llama", 32768);
   c.shape("intermediate_size", "ffn_hidden");
   qwen3_attention(c);
+  c.put("qk_norm", "true", "model_type");
 }
 
 void qwen3_moe(Config& c) {
   widths(c, "moe", 32768);
   qwen3_attention(c);
+  c.left_out_of_kind(std::string(kHeadNorms));
   c.shape("num_experts", "experts");
   c.shape("num_experts_per_tok", "experts_per_token");
   c.shape("moe_intermediate_size", "expert_ffn_hidden");
