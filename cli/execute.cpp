@@ -486,8 +486,7 @@ void add_execute(CLI::App& app, Action& action) {
   command->add_option("--metrics", a->metrics, "Loss and rates while it runs, for Prometheus")
       ->check(not_empty())
       ->type_name("FILE");
-  command
-      ->add_option("--record-routing", a->routing, "Which experts tokens chose, for model.routing_file")
+  command->add_option("--record-routing", a->routing, "Which experts tokens chose, for model.routing_file")
       ->check(not_empty())
       ->type_name("FILE");
   CLI::Option* shrink = command->add_flag("--shrink", a->shrink, "In miniature: simulated, performed, compared");

@@ -17,8 +17,7 @@ inline void call_outer_step(const program::OuterStep& o, kernels::Device& device
     return device.outer_difference(o.elements, f32(reads[0]), f32(reads[1]), f32(writes[0]));
   const std::size_t param = o.part == OuterPart::mean ? 0 : o.momentum ? 2 : 1;
   float* const master = o.master ? f32(writes[param + 1]) : nullptr;
-  if (o.part == OuterPart::mean)
-    return device.outer_mean(o.elements, o.workers, f32(reads[0]), writes[param], master);
+  if (o.part == OuterPart::mean) return device.outer_mean(o.elements, o.workers, f32(reads[0]), writes[param], master);
   device.outer_update(o.elements, {o.workers, o.lr, o.mu}, f32(reads[0]), f32(writes[0]),
                       o.momentum ? f32(writes[1]) : nullptr, writes[param], master);
 }

@@ -12,7 +12,6 @@
 
 #include "sim/lower/lower.h"
 #include "sim/plan/expert_loads.h"
-#include "sim/plan/expert_loads.h"
 #include "sim/plan/schedule/schedule.h"
 #include "sim/program/work.h"
 #include "sim/search/least_times.h"
