@@ -316,6 +316,9 @@ class Shrinking {
     t.document_lengths.clear();
     for (const int64_t length : l.document_lengths) t.document_lengths.push_back(shorter(length));
     if (m.decoder_seq_len > 0) m.decoder_seq_len = std::max<int64_t>(4, shorter(large_.model.decoder_seq_len));
+    // What is performed cuts spans out of a text, which leave the decoder fewer tokens than the encoder.
+    const int64_t parts = s_.plan.tensor;
+    if (m.decoder_seq_len >= seq_len_) m.decoder_seq_len = std::max(parts, (seq_len_ - 1) / parts * parts);
     if (m.is_encoder())
       m.max_predictions =
           std::max<int64_t>(1, shorter(m.max_predictions > 0 ? large_.model.max_predictions : seq_len_ / 8));
