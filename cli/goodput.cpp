@@ -11,9 +11,9 @@
 #include "cli/console.h"
 #include "cli/exit_code.h"
 #include "cli/paths.h"
+#include "cli/price_option.h"
 #include "cli/refuse.h"
 #include "reports/estimate.h"
-#include "reports/prices.h"
 #include "sim/base/diagnostics.h"
 #include "sim/base/in_parallel.h"
 #include "sim/base/text_check.h"
@@ -26,9 +26,10 @@ constexpr double kUsualDays = 30;
 constexpr int kMostSamples = 1'000'000;
 
 struct GoodputArguments {
-  std::string scenario, tokens, prices;
+  std::string scenario, tokens;
   std::vector<std::string> assignments, calibrations;
-  double days = 0, price = 0;
+  PriceOption price;
+  double days = 0;
   int samples = 1000;
   bool json = false;
 };
@@ -52,9 +53,7 @@ int goodput(const GoodputArguments& a) {
   request.assignments = a.assignments;
   request.calibrations = a.calibrations;
   const plan::Scenario scenario = scenario_of(request, root);
-  const std::string& topology = scenario.cluster.topology;
-  options.price_per_gpu_hour =
-      a.price > 0 ? a.price : reports::Prices::from_file(prices_file(a.prices, root)).of(topology).usd;
+  options.price_per_gpu_hour = a.price.of(scenario.cluster.topology, root).usd;
   const auto weeks = [&](double step_s) {
     try {
       return run::goodput_of(scenario, step_s, run::devices_of_host(scenario, root), options);
@@ -97,10 +96,7 @@ void add_goodput(CLI::App& app, Action& action) {
   command->add_option("--samples", a->samples, "Runs to draw (default 1000)")
       ->check(between(1, kMostSamples))
       ->type_name("N");
-  command->add_option("--prices", a->prices, "Of GPU-hours (default topologies/prices.csv)")->type_name("FILE");
-  command->add_option("--price", a->price, "Dollars a GPU and hour instead")
-      ->check(number_between(0, 1e6))
-      ->type_name("USD");
+  a->price.add_to(*command);
   command->add_flag("--json", a->json, "The same for programs");
   command->footer(
       "Examples:\n  rehearse goodput llama3-405b-54-days --days 54\n"

@@ -108,11 +108,6 @@ reports::KeyChange change_of(const search::Outcome& found, const search::Worth& 
   return {key.key, key.values[worth.value], plan.status == search::Status::simulated ? plan.step.ps() : 0};
 }
 
-reports::Price price_of(const PlanArguments& a, const search::Request& request, const std::string& root) {
-  if (a.price > 0) return {a.price, "", ""};
-  return reports::Prices::from_file(prices_file(a.prices, root)).of(search::any_scenario(request).cluster.topology);
-}
-
 // Of the plan to take: the simplest that is as good as the best.
 reports::Advice advice_of(const search::Request& request, const search::Outcome& found) {
   const search::Objective objective = request.objective;
@@ -171,7 +166,7 @@ reports::SearchReport report_of(const PlanArguments& a, const search::Request& r
     r.gpus = found.plans[*found.smallest].gpus;
   }
   r.wall_s = wall_s;
-  r.price = price_of(a, request, root);
+  r.price = a.price.of(search::any_scenario(request).cluster.topology, root);
   if (!a.tokens.empty()) r.tokens = *reports::parse_model_size(a.tokens);
   return r;
 }
@@ -459,8 +454,7 @@ void add_plan(CLI::App& app, Action& action) {
       ->check(number_between(0.001, 1e5))
       ->type_name("D");
   command->add_option("--clusters", a->clusters, "The best plan on each; fewest GPUs, cheapest")->type_name("A,B,...");
-  command->add_option("--prices", a->prices, "Of GPU-hours (default topologies/prices.csv)")->type_name("FILE");
-  command->add_option("--price", a->price, "Dollars a GPU-hour instead")->check(number_between(0, 1e6))->type_name("D");
+  a->price.add_to(*command);
   command->add_option("--threads", a->threads, "Plans at once (cores)")->check(between(1, 4096))->type_name("N");
   CLI::Option* output =
       command->add_option("-o", a->output, "Write each plan as scenario and result there")->type_name("DIR");

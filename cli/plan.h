@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "cli/commands.h"
+#include "cli/price_option.h"
 #include "execute/processes/mpi/mpi_world.h"
 
 namespace rehearse::cli {
@@ -15,9 +16,10 @@ struct PlanArguments {
   SimulationRequest request;
   std::string scenario, output, objective = "step_time", budget, tokens;
   std::vector<std::string> ranges;
-  std::string gpus, clusters, prices;  // prices: a file, "" the shipped one
+  std::string gpus, clusters;
   int top = 5, threads = 0;
-  double price = 0, days = 0;
+  PriceOption price;
+  double days = 0;
   std::shared_ptr<execute::MpiSession> session = {};  // null: not one of several processes that share a search
   bool json = false, output_given = false, worth = false, front = false;
   bool weak = false;  // of several numbers of GPUs: the batch grows with them

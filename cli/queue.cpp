@@ -14,8 +14,8 @@
 #include "cli/exit_code.h"
 #include "cli/paths.h"
 #include "cli/plan_search.h"
+#include "cli/price_option.h"
 #include "cli/refuse.h"
-#include "reports/prices.h"
 #include "sim/base/diagnostics.h"
 #include "sim/base/units.h"
 #include "sim/cluster/topology.h"
@@ -26,9 +26,9 @@ namespace rehearse::cli {
 namespace {
 
 struct QueueArguments {
-  std::string file, gpus, prices;
+  std::string file, gpus;
   std::vector<std::string> calibrations;
-  double price = 0;
+  PriceOption price;
   bool json = false;
 };
 
@@ -153,8 +153,7 @@ std::string queue_file(const std::string& given, const std::string& root) {
 int queue_command(const QueueArguments& a) {
   const std::string root = data_root();
   const run::QueueFile file = run::read_queue_file(queue_file(a.file, root));
-  const double price =
-      a.price > 0 ? a.price : reports::Prices::from_file(prices_file(a.prices, root)).of(file.topology).usd;
+  const double price = a.price.of(file.topology, root).usd;
   Steps steps(a.calibrations, root);
   if (a.gpus.empty()) {
     result::QueueResult r = simulate(file, steps, root);
@@ -181,10 +180,7 @@ void add_queue(CLI::App& app, Action& action) {
   command->add_option("--calibration", a->calibrations, "Also these measurements; repeatable")
       ->allow_extra_args(false)
       ->type_name("FILE");
-  command->add_option("--prices", a->prices, "Of GPU-hours (default topologies/prices.csv)")->type_name("FILE");
-  command->add_option("--price", a->price, "Dollars a GPU and hour instead")
-      ->check(number_between(0, 1e6))
-      ->type_name("USD");
+  a->price.add_to(*command);
   command->add_flag("--json", a->json, "The same for programs");
   command->footer(
       "Examples:\n  rehearse queue halving-27\n"
