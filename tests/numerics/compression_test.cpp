@@ -9,25 +9,18 @@
 #include <string>
 #include <vector>
 
-#include "execute/data.h"
-#include "execute/rank/initial_values.h"
+#include "tests/numerics/linear_regression.h"
 #include "tests/numerics/plan_runs.h"
 
 namespace rehearse::compression_test {
 namespace {
 
 using Values = std::vector<double>;
+using numerics::kLinear;
+using numerics::kLinearParameters;
 
 constexpr int kSteps = 30;
 constexpr double kNear = 1e-6;  // of losses and parameters, absolute; they are of order 1
-
-const std::string kLinear =
-    "rehearse: 1\n"
-    "model: {family: mlp, widths: [10, 2], loss: mse}\n"
-    "cluster: {topology: local, gpus: 4}\n"
-    "plan: {micro_batch: 2}\n"
-    "training: {global_batch: 8, precision: fp32, optimizer: sgd, lr: 0.1, momentum: 0, weight_decay: 0, clip: 0, "
-    "seed: 7}\n";
 
 struct Chain {
   std::string name;
@@ -73,48 +66,33 @@ Values sent(const Chain& chain, const Values& gradient) {
   return out;
 }
 
-// A bucket has the bias, then the weights: 2 + 20 gradients in the order of backward.
+// A bucket has the bias, then the weights, in the order of backward.
 struct Plain {
-  Values losses, weights, bias;
+  Values losses, parameters;
 
   Plain(const plan::Scenario& s, const Chain& chain, std::size_t ranks) {
-    std::vector<float> first(20), first_bias(2), x(10), value(2);
-    const double scale = 1 / std::sqrt(10.0);
-    execute::draw_values(program::Init::Kind::uniform, scale, "linear0.weight", s.training.seed, 0, 20, first.data());
-    execute::draw_values(program::Init::Kind::uniform, scale, "linear0.bias", s.training.seed, 0, 2, first_bias.data());
-    weights.assign(first.begin(), first.end());
-    bias.assign(first_bias.begin(), first_bias.end());
-    const auto data = execute::open_data(s.model, 1, s.training.seed, "");
+    numerics::LinearRegression regression(s);
+    parameters = regression.first();
     const std::int64_t batch = s.training.global_batch, each = batch / static_cast<std::int64_t>(ranks);
-    std::vector<Values> residual(ranks, Values(22));
+    std::vector<Values> residual(ranks, Values(kLinearParameters));
     for (int step = 0; step < kSteps; ++step) {
-      Values sum(22);
-      double loss = 0;
+      Values sum(kLinearParameters);
+      losses.push_back(0);
       for (std::size_t rank = 0; rank < ranks; ++rank) {
-        Values gradient(22);
+        Values gradient(kLinearParameters);
         for (std::int64_t i = 0; i < each; ++i) {
           const std::int64_t example = step * batch + static_cast<std::int64_t>(rank) * each + i;
-          data->load(program::InputKind::features, {example}, 10, x.data());
-          data->load(program::InputKind::values, {example}, 2, value.data());
-          for (std::size_t k = 0; k < 2; ++k) {
-            double error = bias[k] - static_cast<double>(value[k]);
-            for (std::size_t j = 0; j < 10; ++j) error += weights[k * 10 + j] * static_cast<double>(x[j]);
-            loss += error * error / static_cast<double>(2 * batch);
-            gradient[k] += error / static_cast<double>(batch);
-            for (std::size_t j = 0; j < 10; ++j)
-              gradient[2 + k * 10 + j] += error / static_cast<double>(batch) * static_cast<double>(x[j]);
-          }
+          losses.back() += regression.add_gradient(parameters, example, 1 / static_cast<double>(batch), gradient) /
+                           static_cast<double>(batch);
         }
-        for (std::size_t i = 0; i < 22; ++i) gradient[i] += residual[rank][i];
+        for (std::size_t i = 0; i < kLinearParameters; ++i) gradient[i] += residual[rank][i];
         const Values went = sent(chain, gradient);
-        for (std::size_t i = 0; i < 22; ++i) {
+        for (std::size_t i = 0; i < kLinearParameters; ++i) {
           sum[i] += went[i];
           if (chain.feedback) residual[rank][i] = gradient[i] - went[i];
         }
       }
-      losses.push_back(loss);
-      for (std::size_t k = 0; k < 2; ++k) bias[k] -= s.training.lr * sum[k];
-      for (std::size_t i = 0; i < 20; ++i) weights[i] -= s.training.lr * sum[2 + i];
+      for (std::size_t i = 0; i < kLinearParameters; ++i) parameters[i] -= s.training.lr * sum[i];
     }
   }
 };
@@ -130,10 +108,11 @@ TEST_P(Compressed, TrainsAsTheArithmeticWrittenOut) {
   EXPECT_LT(plain.losses.back(), 0.7 * plain.losses.front()) << "too little is learnt for the curve to say much";
   for (std::size_t s = 0; s < plain.losses.size(); ++s)
     ASSERT_NEAR(outcome.result.loss[s], plain.losses[s], kNear) << "step " << s;
-  for (std::size_t i = 0; i < 20; ++i)
-    EXPECT_NEAR(static_cast<double>(outcome.parameters.at("linear0.weight")[i]), plain.weights[i], kNear) << i;
-  for (std::size_t i = 0; i < 2; ++i)
-    EXPECT_NEAR(static_cast<double>(outcome.parameters.at("linear0.bias")[i]), plain.bias[i], kNear) << i;
+  for (std::size_t i = 0; i < kLinearParameters; ++i) {
+    const bool bias = i < numerics::kLinearOutputs;
+    const auto& values = outcome.parameters.at(bias ? "linear0.bias" : "linear0.weight");
+    EXPECT_NEAR(static_cast<double>(values[bias ? i : i - numerics::kLinearOutputs]), plain.parameters[i], kNear) << i;
+  }
 }
 
 std::vector<std::string> chain_keys(const std::string& chain) {

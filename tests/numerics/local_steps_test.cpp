@@ -9,26 +9,19 @@
 #include <string>
 #include <vector>
 
-#include "execute/data.h"
-#include "execute/rank/initial_values.h"
+#include "tests/numerics/linear_regression.h"
 #include "tests/numerics/plan_runs.h"
 
 namespace rehearse::local_steps_test {
 namespace {
 
 using Values = std::vector<double>;
+using numerics::kLinear;
 
 constexpr int kSteps = 20;
-constexpr double kNear = 1e-5;           // of losses and parameters, absolute; they are of order 1
-constexpr std::size_t kParameters = 22;  // a bias of 2, weights of 20
+constexpr double kNear = 1e-5;  // of losses and parameters, absolute; they are of order 1
+constexpr std::size_t kParameters = numerics::kLinearParameters;
 
-const std::string kLinear =
-    "rehearse: 1\n"
-    "model: {family: mlp, widths: [10, 2], loss: mse}\n"
-    "cluster: {topology: local, gpus: 4}\n"
-    "plan: {micro_batch: 2}\n"
-    "training: {global_batch: 8, precision: fp32, optimizer: sgd, lr: 0.1, momentum: 0, weight_decay: 0, clip: 0, "
-    "seed: 7}\n";
 const Assignments kAdamW = {"training.optimizer=adamw", "training.lr=0.02", "training.betas=[0.9, 0.99]",
                             "training.weight_decay=0.1"};
 
@@ -54,16 +47,10 @@ struct Worker {
 struct Plain {
   Values losses, parameters;
 
-  Plain(const plan::Scenario& s, std::size_t workers) : scenario_(s), workers_(workers), x_(10), value_(2) {
-    std::vector<float> weights(20), bias(2);
-    const double scale = 1 / std::sqrt(10.0);
-    execute::draw_values(program::Init::Kind::uniform, scale, "linear0.weight", s.training.seed, 0, 20, weights.data());
-    execute::draw_values(program::Init::Kind::uniform, scale, "linear0.bias", s.training.seed, 0, 2, bias.data());
-    Values first(bias.begin(), bias.end());
-    first.insert(first.end(), weights.begin(), weights.end());
+  Plain(const plan::Scenario& s, std::size_t workers) : scenario_(s), workers_(workers), regression_(s) {
+    const Values& first = regression_.first();
     std::vector<Worker> all(workers, Worker{first});
     Values outer = first, momentum(kParameters);
-    data_ = execute::open_data(s.model, 1, s.training.seed, "");
     for (int step = 0; step < kSteps; ++step) {
       losses.push_back(0);
       for (std::size_t w = 0; w < workers; ++w) all[w].step(s.training, step, gradient_of(all[w].p, step, w));
@@ -79,16 +66,8 @@ struct Plain {
     Values gradient(kParameters);
     for (std::int64_t i = 0; i < each; ++i) {
       const std::int64_t example = step * batch + static_cast<std::int64_t>(worker) * each + i;
-      data_->load(program::InputKind::features, {example}, 10, x_.data());
-      data_->load(program::InputKind::values, {example}, 2, value_.data());
-      for (std::size_t k = 0; k < 2; ++k) {
-        double error = p[k] - static_cast<double>(value_[k]);
-        for (std::size_t j = 0; j < 10; ++j) error += p[2 + k * 10 + j] * static_cast<double>(x_[j]);
-        losses.back() += error * error / static_cast<double>(2 * batch);
-        gradient[k] += error / static_cast<double>(each);
-        for (std::size_t j = 0; j < 10; ++j)
-          gradient[2 + k * 10 + j] += error / static_cast<double>(each) * static_cast<double>(x_[j]);
-      }
+      losses.back() +=
+          regression_.add_gradient(p, example, 1 / static_cast<double>(each), gradient) / static_cast<double>(batch);
     }
     return gradient;
   }
@@ -111,8 +90,7 @@ struct Plain {
 
   const plan::Scenario& scenario_;
   std::size_t workers_;
-  std::vector<float> x_, value_;
-  std::unique_ptr<execute::Data> data_;
+  numerics::LinearRegression regression_;
 };
 
 struct Rounds {

@@ -230,12 +230,7 @@ double PlainGemma::example(const Sequence& sequence, double weight) {
 }
 
 double PlainGemma::loss_and_gradients(const std::vector<Sequence>& batch) {
-  std::size_t targets = 0;
-  for (const Sequence& s : batch) targets += s.targets.size();
-  clear_gradients();
-  double loss = 0;
-  for (const Sequence& s : batch) loss += example(s, 1 / static_cast<double>(targets));
-  return loss;
+  return mean_over_targets(batch, [this](const Sequence& e, double weight) { return example(e, weight); });
 }
 
 std::vector<double> PlainGemma::train(std::int64_t steps, std::int64_t global_batch, const AdamWSettings& settings,

@@ -146,12 +146,7 @@ double PlainT5::example(const T5Example& e, double weight) {
 }
 
 double PlainT5::loss_and_gradients(const std::vector<T5Example>& batch) {
-  std::size_t targets = 0;
-  for (const T5Example& e : batch) targets += e.targets.size();
-  clear_gradients();
-  double loss = 0;
-  for (const T5Example& e : batch) loss += example(e, 1 / static_cast<double>(targets));
-  return loss;
+  return mean_over_targets(batch, [this](const T5Example& e, double weight) { return example(e, weight); });
 }
 
 std::vector<double> PlainT5::train(std::int64_t steps, std::int64_t global_batch, const AdamWSettings& settings,

@@ -81,6 +81,17 @@ class PlainParameters {
   void add_gradients(const Used& used);
   void clear_gradients();
   void update(const AdamWSettings& settings);
+  // The loss over a batch's targets, each of which weighs the same; replaces the gradients. loss(example, weight) adds
+  // to them.
+  template <class Example, class Loss>
+  double mean_over_targets(const std::vector<Example>& batch, const Loss& loss) {
+    std::size_t targets = 0;
+    for (const Example& e : batch) targets += e.targets.size();
+    clear_gradients();
+    double sum = 0;
+    for (const Example& e : batch) sum += loss(e, 1 / static_cast<double>(targets));
+    return sum;
+  }
   // The loss of each step before its update; batch(step, index) gives an example.
   template <class Model, class Example>
   static std::vector<double> train_on(Model& model, std::int64_t steps, std::int64_t global_batch,

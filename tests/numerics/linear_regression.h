@@ -1,0 +1,70 @@
+// Linear regression of ten features to two values (family mlp with `loss: mse`), as it is performed and as the
+// arithmetic is written out in double precision: what oracles of optimizers and of what goes over the wire begin with.
+// It shares with lowering, kernels and the Performer only the first values and the examples.
+#pragma once
+
+#include <cmath>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "execute/data.h"
+#include "execute/rank/initial_values.h"
+#include "sim/plan/scenario.h"
+
+namespace rehearse::numerics {
+
+inline constexpr std::size_t kLinearInputs = 10, kLinearOutputs = 2;
+inline constexpr std::size_t kLinearParameters = kLinearOutputs * (1 + kLinearInputs);  // the biases first
+
+inline const std::string kLinear =
+    "rehearse: 1\n"
+    "model: {family: mlp, widths: [10, 2], loss: mse}\n"
+    "cluster: {topology: local, gpus: 4}\n"
+    "plan: {micro_batch: 2}\n"
+    "training: {global_batch: 8, precision: fp32, optimizer: sgd, lr: 0.1, momentum: 0, weight_decay: 0, clip: 0, "
+    "seed: 7}\n";
+
+class LinearRegression {
+ public:
+  using Values = std::vector<double>;
+
+  explicit LinearRegression(const plan::Scenario& s)
+      : data_(execute::open_data(s.model, 1, s.training.seed, "")), x_(kLinearInputs), value_(kLinearOutputs) {
+    std::vector<float> bias(kLinearOutputs), weights(kLinearOutputs * kLinearInputs);
+    const double scale = 1 / std::sqrt(static_cast<double>(kLinearInputs));
+    const auto draw = [&](const char* name, std::vector<float>& to) {
+      execute::draw_values(program::Init::Kind::uniform, scale, name, s.training.seed, 0, to.size(), to.data());
+    };
+    draw("linear0.bias", bias);
+    draw("linear0.weight", weights);
+    first_.assign(bias.begin(), bias.end());
+    first_.insert(first_.end(), weights.begin(), weights.end());
+  }
+
+  const Values& first() const { return first_; }
+
+  // Adds an example's gradients of half its squared error at parameters p, times `weight`; returns its squared error
+  // over the outputs.
+  double add_gradient(const Values& p, std::int64_t example, double weight, Values& gradient) {
+    data_->load(program::InputKind::features, {example}, kLinearInputs, x_.data());
+    data_->load(program::InputKind::values, {example}, kLinearOutputs, value_.data());
+    double squares = 0;
+    for (std::size_t k = 0; k < kLinearOutputs; ++k) {
+      const std::size_t row = kLinearOutputs + k * kLinearInputs;
+      double error = p[k] - static_cast<double>(value_[k]);
+      for (std::size_t j = 0; j < kLinearInputs; ++j) error += p[row + j] * static_cast<double>(x_[j]);
+      squares += error * error / static_cast<double>(kLinearOutputs);
+      gradient[k] += error * weight;
+      for (std::size_t j = 0; j < kLinearInputs; ++j) gradient[row + j] += error * weight * static_cast<double>(x_[j]);
+    }
+    return squares;
+  }
+
+ private:
+  std::unique_ptr<execute::Data> data_;
+  std::vector<float> x_, value_;
+  Values first_;
+};
+
+}  // namespace rehearse::numerics
