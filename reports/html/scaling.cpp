@@ -7,20 +7,19 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
-#include <nlohmann/json.hpp>
 #include <set>
 #include <vector>
 
 #include "reports/html/frame.h"
+#include "reports/html/plan_json.h"
 #include "reports/html/space.h"
 #include "reports/html/text.h"
 #include "reports/text.h"
-#include "sim/base/diagnostics.h"
 
 namespace rehearse::reports::html {
 namespace {
 
-using ScalingJson = nlohmann::ordered_json;
+using ScalingJson = PlanJson;
 
 constexpr double kCurveWidth = 1100, kCurveLeft = 70, kCurveRight = 40, kCurveTop = 16, kCurveHeight = 300,
                  kCurveBottom = 44;
@@ -219,12 +218,7 @@ std::string scaling_lines(const ScalingJson& answer, const std::vector<ScalingPo
 
 template <class Read>
 auto read_scaling(const SearchFile& scaling, const Read& read) {
-  try {
-    return read(ScalingJson::parse(scaling.text));
-  } catch (const ScalingJson::exception& error) {
-    throw InputError(Diagnostic{scaling.file, 0, 0, "", fmt::format("is not rehearse.plan_scaling/1: {}", error.what()),
-                                "rehearse plan SCENARIO --gpus A,B,... -o DIR writes it"});
-  }
+  return read_fields(scaling, "rehearse.plan_scaling/1", "rehearse plan SCENARIO --gpus A,B,... -o DIR", read);
 }
 
 }  // namespace

@@ -7,10 +7,10 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 
 #include "reports/html/frame.h"
 #include "reports/html/payload.h"
+#include "reports/html/plan_json.h"
 #include "reports/html/text.h"
 #include "reports/text.h"
 #include "sim/base/units.h"
@@ -40,7 +40,7 @@ std::string leaf_of(const std::string& key) {
 
 namespace {
 
-using SpaceJson = nlohmann::ordered_json;  // points number the keys in the file's order
+using SpaceJson = PlanJson;
 using TableRows = std::vector<std::vector<std::string>>;
 
 constexpr double kSpaceWidth = 1100, kSpaceHeight = 380, kSpaceLeft = 70, kSpaceBottom = 40, kSpaceTop = 16,
@@ -189,21 +189,15 @@ std::string worth_section(const SpaceJson& answer) {
   return table(rows);
 }
 
-// Runs what reads the file's fields; one that is missing or of another type is the file's fault.
 template <class Read>
-auto read_fields(const SearchFile& search, const Read& read) {
-  try {
-    return read(SpaceJson::parse(search.text));
-  } catch (const SpaceJson::exception& error) {
-    throw InputError(Diagnostic{search.file, 0, 0, "", fmt::format("is not rehearse.search/1: {}", error.what()),
-                                "rehearse plan SCENARIO -o DIR writes it"});
-  }
+auto read_search(const SearchFile& search, const Read& read) {
+  return read_fields(search, "rehearse.search/1", "rehearse plan SCENARIO -o DIR", read);
 }
 
 }  // namespace
 
 std::string search_sections(const SearchFile& search, bool script) {
-  return read_fields(search, [&](const SpaceJson& json) {
+  return read_search(search, [&](const SpaceJson& json) {
     const SpaceJson& answer = json.at("answer");
     std::string out = section("answers", "The best plans", best_plans_section(answer));
     out += section("space", "The space: step against memory", space_section(json, script));
@@ -214,7 +208,7 @@ std::string search_sections(const SearchFile& search, bool script) {
 }
 
 std::string search_payload(const SearchFile& search, const std::vector<result::StoredResult>& runs) {
-  return read_fields(search, [&](SpaceJson json) {
+  return read_search(search, [&](SpaceJson json) {
     json["runs"] = SpaceJson::object();
     for (std::size_t i = 0; i < runs.size(); ++i)
       json["runs"][std::filesystem::path(runs[i].directory).filename().string()] = i;
@@ -223,7 +217,7 @@ std::string search_payload(const SearchFile& search, const std::vector<result::S
 }
 
 std::string search_title(const SearchFile& search) {
-  return read_fields(
+  return read_search(
       search, [](const SpaceJson& json) { return json.at("answer").at("scenario").get<std::string>() + ": plans"; });
 }
 
