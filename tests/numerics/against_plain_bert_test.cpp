@@ -49,7 +49,7 @@ class AgainstPlainBert : public testing::TestWithParam<PlainCase> {};
 
 TEST_P(AgainstPlainBert, TwentyStepsHaveThePlainModelsLosses) {
   const plan::Scenario scenario = scenario_from(kBert, GetParam().assignments);
-  expect_losses_of(PlainBert(shape_of(scenario.model), initial_values(scenario)), scenario, example_of);
+  expect_losses_of<PlainBert>(shape_of(scenario.model), scenario, example_of);
 }
 
 INSTANTIATE_TEST_SUITE_P(

@@ -63,7 +63,7 @@ class AgainstPlainGemma : public testing::TestWithParam<PlainCase> {};
 
 TEST_P(AgainstPlainGemma, TwentyStepsHaveThePlainModelsLosses) {
   const plan::Scenario scenario = scenario_from(kFirst, GetParam().assignments);
-  expect_losses_of(PlainGemma(gemma_shape(scenario.model), initial_values(scenario)), scenario, gemma_example);
+  expect_losses_of<PlainGemma>(gemma_shape(scenario.model), scenario, gemma_example);
 }
 
 INSTANTIATE_TEST_SUITE_P(

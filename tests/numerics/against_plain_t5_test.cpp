@@ -55,7 +55,7 @@ class AgainstPlainT5 : public testing::TestWithParam<PlainCase> {};
 
 TEST_P(AgainstPlainT5, TwentyStepsHaveThePlainModelsLosses) {
   const plan::Scenario scenario = scenario_from(kT5, GetParam().assignments);
-  expect_losses_of(PlainT5(t5_shape(scenario.model), initial_values(scenario)), scenario, t5_example);
+  expect_losses_of<PlainT5>(t5_shape(scenario.model), scenario, t5_example);
 }
 
 // v1.1: gated by gelu, a head with a table of its own. At a rate at which no step jumps, where rounding would grow.

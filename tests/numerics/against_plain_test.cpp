@@ -2,6 +2,7 @@
 // that shares no code with lowering, kernels or the Performer; only the initial values and the sequences are handed
 // over. The model is small, but no size equals another and the vocabulary does not divide, so that a swapped dimension
 // shows.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -99,12 +100,16 @@ std::vector<double> plain_losses(const plan::Scenario& scenario, const std::stri
     shape.lora_up = t.lora_fc1, shape.lora_down = t.lora_fc2;
   }
   shape.mtp_depth = m.mtp_depth, shape.mtp_weight = m.mtp_loss_weight;
-  const auto data = execute::open_data(m, t.seq_len, t.seed, data_file);
-  PlainGpt<double> model(shape, initial_values(scenario));
-  return model.train(
-      kPlainSteps, t.global_batch,
-      {t.lr, t.beta1, t.beta2, t.eps, t.weight_decay, t.clip, t.moments == plan::MomentsKind::bf16, moment_block},
-      sequences(*data, scenario));
+  std::string read = read_of(scenario, data_file) + fmt::format("\nblock {}, shards", moment_block);
+  for (const auto& shard : shape.shards) read += fmt::format(" [{}]", fmt::join(shard, " "));
+  return trained_once(read, [&] {
+    const auto data = execute::open_data(m, t.seq_len, t.seed, data_file);
+    return PlainGpt<double>(shape, initial_values(scenario))
+        .train(
+            kPlainSteps, t.global_batch,
+            {t.lr, t.beta1, t.beta2, t.eps, t.weight_decay, t.clip, t.moments == plan::MomentsKind::bf16, moment_block},
+            sequences(*data, scenario));
+  });
 }
 
 std::vector<double> performed_losses(const plan::Scenario& scenario, const std::string& data_file) {

@@ -2,6 +2,7 @@
 // must come.
 #pragma once
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -9,12 +10,15 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <iterator>
+#include <map>
 #include <ostream>
 #include <string>
 #include <vector>
 
 #include "execute/data.h"
 #include "execute/rank/initial_values.h"
+#include "sim/plan/keys.h"
 #include "sim/plan/scenario.h"
 #include "tests/numerics/performed.h"
 #include "tests/numerics/plain_gpt.h"
@@ -59,25 +63,36 @@ class TokenFile {
   std::string path_;
 };
 
-// By a parameter's name and an element's index, as the Performer draws them.
+// By a parameter's name and an element's index, as the Performer draws them; drawn a block of elements at a time.
 inline std::function<float(const std::string&, std::int64_t)> initial_values(const plan::Scenario& scenario) {
+  constexpr std::int64_t kBlock = 4096;
   const double deep = 0.02 / std::sqrt(2.0 * static_cast<double>(scenario.model.layers));
-  return [seed = scenario.training.seed, deep, m = scenario.model](const std::string& name, std::int64_t index) {
+  const auto draw = [seed = scenario.training.seed, deep, m = scenario.model](const std::string& name,
+                                                                              std::int64_t first, float* out) {
     using Kind = program::Init::Kind;
     if (name.ends_with(".lora_a")) {  // uniform, by the product's input
       const std::int64_t in = name.ends_with(".proj.lora_a")   ? m.attention_width()
                               : name.ends_with(".down.lora_a") ? m.ffn_hidden
                                                                : m.hidden;
-      float drawn = 0;
-      execute::draw_values(Kind::uniform, 1 / std::sqrt(static_cast<double>(in)), name, seed, index, 1, &drawn);
-      return drawn;
+      return execute::draw_values(Kind::uniform, 1 / std::sqrt(static_cast<double>(in)), name, seed, first, kBlock,
+                                  out);
     }
     const bool residual = name.ends_with(".proj.weight") || name.ends_with(".down.weight");
     const Kind gamma = m.zero_centered_norms ? Kind::zeros : Kind::ones;
     const Kind kind = name.ends_with("gamma") ? gamma : name.ends_with("weight") ? Kind::normal : Kind::zeros;
-    float value = 0;
-    execute::draw_values(kind, residual ? deep : 0.02, name, seed, index, 1, &value);
-    return value;
+    execute::draw_values(kind, residual ? deep : 0.02, name, seed, first, kBlock, out);
+  };
+  struct Block {
+    std::string name;
+    std::int64_t first = -1;
+    std::vector<float> values = std::vector<float>(kBlock);
+  };
+  return [draw, block = Block{}](const std::string& name, std::int64_t index) mutable {
+    if (const std::int64_t first = index / kBlock * kBlock; block.name != name || block.first != first) {
+      draw(name, first, block.values.data());
+      block.name = name, block.first = first;
+    }
+    return block.values[static_cast<std::size_t>(index - block.first)];
   };
 }
 
@@ -106,6 +121,25 @@ inline void expect_losses(const std::vector<double>& losses, const std::vector<d
     EXPECT_NEAR(losses[s], expected[s], kPlainTolerance * expected[s]) << "step " << s;
 }
 
+// What a plain model can read of a scenario and of its data: model and training, whatever the plan, and all tokens.
+inline std::string read_of(const plan::Scenario& scenario, const std::string& data_file) {
+  std::string text;
+  for (const plan::Key& key : plan::keys())
+    if (key.section() == "model" || key.section() == "training")
+      text += fmt::format("{}: {}\n", key.path, plan::value_text(key, scenario).value_or(""));
+  std::ifstream file(data_file, std::ios::binary);
+  return text.append(std::istreambuf_iterator<char>(file), {});
+}
+
+// A plain model's losses, worked out once for all tests of a process that read the same of their scenarios.
+template <class Train>
+const std::vector<double>& trained_once(const std::string& read, const Train& train) {
+  static std::map<std::string, std::vector<double>> known;
+  const auto [found, is_new] = known.try_emplace(read);
+  if (is_new) found->second = train();
+  return found->second;
+}
+
 // Tokens below 61, of which every second is the same, so that there is something to learn in twenty steps.
 inline TokenFile alternating_tokens() {
   return {"alternating-tokens.bin", [token = 1U](unsigned i) mutable {
@@ -116,16 +150,18 @@ inline TokenFile alternating_tokens() {
 
 // The Performer's losses of twenty steps on alternating tokens are those of `model`, whose examples example_of(data,
 // scenario, number) gives.
-template <class Model, class ExampleOf>
-void expect_losses_of(Model model, const plan::Scenario& scenario, const ExampleOf& example_of) {
+template <class Model, class Shape, class ExampleOf>
+void expect_losses_of(const Shape& shape, const plan::Scenario& scenario, const ExampleOf& example_of) {
   const TokenFile tokens = alternating_tokens();
   const plan::Training& t = scenario.training;
-  const auto data = execute::open_data(scenario.model, t.seq_len, t.seed, tokens.path());
-  const std::vector<double> expected =
-      model.train(kPlainSteps, t.global_batch, {t.lr, t.beta1, t.beta2, t.eps, t.weight_decay, t.clip},
-                  [&](std::int64_t step, std::int64_t index) {
-                    return example_of(*data, scenario, step * t.global_batch + index);
-                  });
+  const std::vector<double>& expected = trained_once(read_of(scenario, tokens.path()), [&] {
+    const auto data = execute::open_data(scenario.model, t.seq_len, t.seed, tokens.path());
+    return Model(shape, initial_values(scenario))
+        .train(kPlainSteps, t.global_batch, {t.lr, t.beta1, t.beta2, t.eps, t.weight_decay, t.clip},
+               [&](std::int64_t step, std::int64_t index) {
+                 return example_of(*data, scenario, step * t.global_batch + index);
+               });
+  });
   expect_losses(performed(scenario, kPlainSteps, tokens.path()).result.loss, expected);
 }
 
