@@ -21,6 +21,7 @@
 #include "execute/data.h"
 #include "execute/pace_watch.h"
 #include "execute/performer.h"
+#include "execute/placement/elastic.h"
 #include "execute/placement/placement.h"
 #include "execute/processes/local_world.h"
 #include "execute/processes/start_ranks.h"
@@ -47,10 +48,12 @@ constexpr double kMostRouted = 1e8;       // numbers of --record-routing, 8 byte
 
 struct ExecuteArguments {
   std::string scenario, output, data, metrics, routing;
+  std::string elastic;  // a range of ranks
   execute::PlacementRequest placement;
   execute::CheckpointOptions checkpoint;
   std::shared_ptr<execute::RankMaker> maker;  // of this process's ranks; null: on the CPU
   std::vector<std::string> assignments;
+  std::function<void()> poll;  // besides looking for interrupts
   int steps = 20, log_every = 0;
   double epochs = 0;
   ShrinkRequest miniature;
@@ -219,7 +222,10 @@ execute::Options options_of(const ExecuteArguments& a) {
   options.data = a.data;
   options.timeout = a.placement.timeout;
   options.record = a.output_given;
-  options.poll = check_interrupt;
+  options.poll = [more = a.poll] {
+    check_interrupt();
+    if (more) more();
+  };
   options.maker = a.maker.get();
   options.checkpoint = a.checkpoint;
   options.record_routing = !a.routing.empty();
@@ -378,26 +384,10 @@ void check_recordable(const ExecuteArguments& a, const plan::Scenario& scenario)
            "fewer --steps");
 }
 
-int run_execute(ExecuteArguments a) {
-  const std::string root = data_root();
-  const std::string file = scenario_file(a.scenario, root);
-  if (a.shrink) return run_shrunk(a, file, root);
-  if (!a.data.empty()) note_input(a.data);
-  if (a.output_given) check_result_directory(a.output), check_output_directory(a.output, {"steps.csv", kEventFile});
-  if (!a.metrics.empty()) check_output_path(a.metrics);
-  if (!a.routing.empty()) check_output_path(a.routing);
-  std::string layers;
-  const plan::Scenario scenario =
-      with_chosen_layers(plan::read_scenario(file, a.assignments, root, plan::Purpose::perform), root, &layers);
+// What ends ranks is said here, by the process that is to say it; the exit status.
+int telling_failures(const std::function<int()>& work) {
   try {
-    a.steps = steps_of(a, scenario);
-    if (!a.routing.empty()) check_recordable(a, scenario);
-    const execute::Placement placement(a.placement, scenario);
-    const auto world = placement.join(options_of(a), [&scenario] { return lower::lower(scenario); });
-    if (world == nullptr) return start(a, scenario, placement);
-    a.maker = placement.make_ranks(*world);
-    return world->root() ? perform_and_tell(a, scenario, {root, file, layers}, *world)
-                         : perform_quietly(a, scenario, {root, file, ""}, *world);
+    return work();
   } catch (const execute::DoesNotFit& error) {
     note(fmt::format("rehearse: {}", error.what()));
     return kDoesNotFit;
@@ -413,6 +403,88 @@ int run_execute(ExecuteArguments a) {
     if (!execute::supervised()) throw;
     return end.exit_status();  // the parent tells
   }
+}
+
+// The scenario with another number of ranks and the batch as it is.
+std::vector<std::string> with_ranks(const ExecuteArguments& a, const plan::Scenario& given, int ranks) {
+  std::vector<std::string> assignments = a.assignments;
+  assignments.push_back(fmt::format("cluster.gpus={}", ranks));
+  assignments.push_back(fmt::format("training.global_batch={}", given.training.global_batch));
+  return assignments;
+}
+
+int perform_plan(ExecuteArguments a, const std::string& file, const std::string& root) {
+  std::string layers;
+  const plan::Scenario scenario =
+      with_chosen_layers(plan::read_scenario(file, a.assignments, root, plan::Purpose::perform), root, &layers);
+  return telling_failures([&] {
+    a.steps = steps_of(a, scenario);
+    if (!a.routing.empty()) check_recordable(a, scenario);
+    const execute::Placement placement(a.placement, scenario);
+    const auto world = placement.join(options_of(a), [&scenario] { return lower::lower(scenario); });
+    if (world == nullptr) return start(a, scenario, placement);
+    a.maker = placement.make_ranks(*world);
+    return world->root() ? perform_and_tell(a, scenario, {root, file, layers}, *world)
+                         : perform_quietly(a, scenario, {root, file, ""}, *world);
+  });
+}
+
+// Starts ranks, as many as there are, again and again (elastic.h); of a rank that was started: with so many.
+int run_elastic(ExecuteArguments a, const std::string& file, const std::string& root) {
+  if (a.placement.ranks != "gloo") refuse("--elastic", "is of ranks that are processes over Gloo", "--ranks gloo");
+  if (a.baseline) refuse("--elastic", "--baseline compares with one number of ranks", "leave one of them out");
+  const execute::RankRange range = execute::parse_rank_range("--elastic", a.elastic);
+  const auto read = [&](const std::vector<std::string>& assignments) {
+    return plan::read_scenario(file, assignments, root, plan::Purpose::perform);
+  };
+  const plan::Scenario given = read(a.assignments);
+  execute::check_elastic(given, a.checkpoint);
+  const auto possible = [&](int ranks) {
+    try {
+      read(with_ranks(a, given, ranks));
+      return true;
+    } catch (const InputError&) {
+      return false;
+    }
+  };
+  if (const int launched = execute::launched_ranks(); launched > 0) {
+    if (!possible(launched))
+      refuse("--elastic", fmt::format("{} ranks were started, which cannot perform the plan", launched),
+             "whole replicas, of which the global batch is a multiple");
+    a.assignments = with_ranks(a, given, launched);
+    if (!execute::supervised()) a.checkpoint.restarts = std::max(1, a.checkpoint.restarts);  // from the last, if any
+    return perform_plan(a, file, root);
+  }
+  execute::ElasticRun run;
+  run.range = range;
+  run.first = static_cast<int>(given.cluster.gpus);
+  run.folder = a.checkpoint.folder;
+  run.steps = steps_of(a, given);
+  run.failures_at_most = a.placement.max_restarts;
+  run.possible = possible;
+  run.note = a.placement.note;
+  run.perform = [&](int ranks, int starts, const std::function<void()>& poll) {
+    ExecuteArguments now = a;
+    now.assignments = with_ranks(a, given, ranks);
+    now.placement.max_restarts = 0;
+    now.checkpoint.restarts = starts;
+    now.steps = static_cast<int>(run.steps);
+    now.poll = poll;
+    const plan::Scenario scenario = with_chosen_layers(read(now.assignments), root, nullptr);
+    return start(now, scenario, execute::Placement(now.placement, scenario));
+  };
+  return telling_failures([&] { return execute::run_elastic(run); });
+}
+
+int run_execute(const ExecuteArguments& a) {
+  const std::string root = data_root();
+  const std::string file = scenario_file(a.scenario, root);
+  if (a.shrink) return run_shrunk(a, file, root);
+  if (!a.data.empty()) note_input(a.data);
+  if (a.output_given) check_result_directory(a.output), check_output_directory(a.output, {"steps.csv", kEventFile});
+  if (!a.metrics.empty()) check_output_path(a.metrics);
+  if (!a.routing.empty()) check_output_path(a.routing);
+  return a.elastic.empty() ? perform_plan(a, file, root) : run_elastic(a, file, root);
 }
 
 }  // namespace
@@ -459,10 +531,11 @@ void add_execute(CLI::App& app, Action& action) {
       command->add_option("--checkpoint", a->checkpoint.folder, "Write checkpoints there, to be resumed from")
           ->check(not_empty())
           ->type_name("DIR");
-  command->add_option("--every", a->checkpoint.every, "A checkpoint every N steps; without: at the end")
-      ->check(between(1, kMaxSteps))
-      ->needs(checkpoint)
-      ->type_name("N");
+  CLI::Option* every =
+      command->add_option("--every", a->checkpoint.every, "A checkpoint every N steps; without: at the end")
+          ->check(between(1, kMaxSteps))
+          ->needs(checkpoint)
+          ->type_name("N");
   command->add_option("--keep", a->checkpoint.keep, "Keep the last K checkpoints (default all)")
       ->check(between(1, kMaxSteps))
       ->needs(checkpoint)
@@ -473,6 +546,9 @@ void add_execute(CLI::App& app, Action& action) {
       ->check(between(1, 1'000'000))
       ->needs(checkpoint)
       ->type_name("N");
+  command->add_option("--elastic", a->elastic, "Ranks come and go (gloo): go on with what is left")
+      ->needs(every)
+      ->type_name("LEAST:MOST");
   command->add_option("--log-every", a->log_every, "Print loss, step time and rate every N steps")
       ->check(between(1, kMaxSteps))
       ->type_name("N");

@@ -183,7 +183,7 @@ int Placement::start(const program::Program& program, const Options& given) cons
   };
   for (int restarts = 0;; ++restarts) {
     try {
-      return start_once(start, restarts);
+      return start_once(start, options.checkpoint.restarts + restarts);
     } catch (const RankFailure& failure) {
       if (restarts == request_.max_restarts || end_signal() != 0) throw;
       const std::vector<std::int64_t> steps = checkpoints_in(options.checkpoint.folder);
@@ -223,6 +223,11 @@ void refuse_launcher(const std::string& command) {
           performs ? fmt::format("--ranks {} makes each a rank, --ranks local is one run in each", mpi ? "mpi" : "gloo")
                    : "run it once, outside of the launcher, or unset its variables"),
       ""});
+}
+
+int launched_ranks() {
+  const Launch launch = read_launch(process_environment());
+  return launch.launcher == Launcher::none ? 0 : launch.ranks;
 }
 
 bool launched_for_mpi() {

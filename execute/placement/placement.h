@@ -68,6 +68,9 @@ class Placement {
 // Throws InputError if a launcher started this process as one of several, each of which would do all of `command`.
 void refuse_launcher(const std::string& command);
 
+// As how many ranks a launcher, or start(), says that it has started this command; 0: none did.
+int launched_ranks();
+
 // Whether a launcher that goes with MPI (mpirun, srun) started this process as one of several.
 bool launched_for_mpi();
 

@@ -21,7 +21,11 @@ namespace rehearse::execute {
 // empty text if another process tells the user.
 class RankFailure : public std::runtime_error {
  public:
-  using std::runtime_error::runtime_error;
+  explicit RankFailure(const std::string& text, int left = 0) : std::runtime_error(text), left_(left) {}
+  int left() const { return left_; }  // ranks whose processes were killed or told to end, as far as is known
+
+ private:
+  int left_;
 };
 
 // Where a rank was, for one that cannot say it any more: "rank 3 (stage1) was in 'loss.forward' (...)".

@@ -115,6 +115,12 @@ class Children {
   bool any_failed() const {
     return std::any_of(ended_.begin(), ended_.end(), [](const auto& status) { return status && *status != 0; });
   }
+  // Of those that have ended by themselves: killed, or told to end, which they say by a status from 128 on.
+  int left() const {
+    return static_cast<int>(std::count_if(ended_.begin(), ended_.end(), [](const auto& status) {
+      return status && (WIFSIGNALED(*status) || WEXITSTATUS(*status) >= 128);
+    }));
+  }
   // Wait status of those that have ended by themselves.
   const std::vector<std::optional<int>>& ended() const { return ended_; }
 
@@ -175,6 +181,7 @@ int start_ranks(const StartOptions& options) {
   // A broken connection shows before the death that broke it.
   deaths.merge(deaths_of(children, false));
   const std::optional<int> root = children.ended().front();
+  const int left = children.left();
   children.kill_all();
   const auto whereabouts_of = [&](int rank) { return options.whereabouts_of(rank, board.whereabouts(rank)); };
   FailureFacts facts = board.facts();
@@ -182,7 +189,7 @@ int start_ranks(const StartOptions& options) {
   const std::string text = failure_text(facts, whereabouts_of);
   // Input and memory: rank 0 has said it. From 128 on a signal asked it to end, of which it leaves the telling to us.
   if (root && WIFEXITED(*root) && WEXITSTATUS(*root) > 1 && WEXITSTATUS(*root) < 128) return WEXITSTATUS(*root);
-  throw RankFailure(text.empty() ? "the ranks ended without saying why" : text);
+  throw RankFailure(text.empty() ? "the ranks ended without saying why" : text, left);
 }
 
 }  // namespace rehearse::execute

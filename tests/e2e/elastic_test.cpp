@@ -1,0 +1,133 @@
+// rehearse execute --elastic as a user meets it: ranks leave and come while a run goes on, and its losses are those of
+// a run that nobody disturbed.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "program.h"
+
+namespace rehearse::e2e {
+namespace {
+
+constexpr const char* kTwoByTwo = R"(rehearse: 1
+name: two-by-two
+model: {family: gpt, layers: 2, hidden: 32, heads: 2, vocab: 256, max_seq_len: 16}
+cluster: {topology: dgx-a100, gpus: 4, threads_per_rank: 1}
+plan: {micro_batch: 1, pipeline: 2, zero: 1}
+training: {global_batch: 8, precision: fp32, lr: 1e-3}
+)";
+
+bool without_gloo() {
+  return has(run({"execute", "gpt-tiny-ddp", "--steps", "1", "--ranks", "gloo"}).err, "built without Gloo");
+}
+
+// Runs kTwoByTwo for `steps` steps with --elastic `range` and a checkpoint every 10, and meanwhile `disturb`, a shell
+// script to which $saved is the folder of checkpoints and $parent the command's process; `after N` waits for a
+// checkpoint of step N or later, `said TEXT` until the command has said so.
+Outcome elastic(const Folder& folder, int steps, const std::string& range, const std::string& disturb) {
+  const std::string file = folder.write("two-by-two.yaml", kTwoByTwo);
+  const std::string options = " --steps " + std::to_string(steps) + " --elastic " + range;
+  return shell("cd '" + (folder / "") + R"sh('; saved=saved
+unset RANK WORLD_SIZE LOCAL_RANK MASTER_ADDR MASTER_PORT
+until_true() { for try in $(seq 1500); do "$@" && return 0; kill -0 $parent 2> /dev/null || return 1; sleep 0.02; done; }
+reached() { for file in "$saved"/step-*/manifest.json; do step=${file%/*}; [ "${step##*step-}" -ge "$1" ] 2> /dev/null && return 0; done; return 1; }
+after() { until_true reached "$(printf %010d "$1")"; }
+said() { until_true grep -q "$1" err; }
+"$REHEARSE" execute two-by-two.yaml --ranks gloo --timeout 20 --checkpoint "$saved" --every 10 )sh" +
+               options + " 2> err & parent=$!\n" + disturb + "\nwait $parent; status=$?; cat err >&2; exit $status");
+}
+
+std::vector<double> losses(const Folder& folder, const std::string& name, int steps) {
+  const std::string step = std::to_string(steps);
+  const std::string manifest =
+      folder / (name + "/step-" + std::string(10 - step.size(), '0') + step + "/manifest.json");
+  if (!std::filesystem::exists(manifest)) return {};
+  return nlohmann::json::parse(read(manifest))["losses"].get<std::vector<double>>();
+}
+
+void expect_undisturbed(const Folder& folder, int steps) {
+  const Outcome whole =
+      run({"execute", folder / "two-by-two.yaml", "--steps", std::to_string(steps), "--checkpoint", folder / "whole"});
+  ASSERT_EQ(whole.status, 0) << whole.err;
+  const std::vector<double> expected = losses(folder, "whole", steps), found = losses(folder, "saved", steps);
+  ASSERT_EQ(found.size(), expected.size());
+  for (std::size_t s = 0; s < found.size(); ++s) EXPECT_NEAR(found[s], expected[s], 1e-4 * expected[s]) << "step " << s;
+}
+
+TEST(Elastic, RanksLeaveAndComeAtACheckpoint) {
+  if (without_gloo()) GTEST_SKIP() << "built without Gloo";
+  const Folder folder;
+  const Outcome r = elastic(folder, 100000, "2:4", R"sh(after 20; echo 2 > "$saved/ranks"; said "there are 2 ranks now"
+echo nine > "$saved/ranks"; said "is not followed"; echo 4 > "$saved/ranks"; said "there are 4 ranks now"
+kill -TERM $parent)sh");
+  EXPECT_TRUE(has(r.err, "there are 2 ranks now\nrehearse: note: going on from step ")) << r.err;
+  EXPECT_TRUE(has(r.err, "saved/ranks: 'nine' is not followed: expected a number of ranks from 2 to 4")) << r.err;
+  EXPECT_TRUE(has(r.err, "there are 4 ranks now\nrehearse: note: going on from step ")) << r.err;
+  EXPECT_EQ(r.status, 143) << r.err;
+}
+
+TEST(Elastic, WhatIsLeftGoesOnWithoutAKilledRank) {
+  if (without_gloo()) GTEST_SKIP() << "built without Gloo";
+  const Folder folder;
+  const Outcome r =
+      elastic(folder, 150, "2:4", R"sh(after 20; kill -KILL $(cut -d ' ' -f 1 /proc/$parent/task/$parent/children))sh");
+  ASSERT_EQ(r.status, 0) << r.err;
+  EXPECT_TRUE(has(r.err, "was killed by signal 9")) << r.err;
+  EXPECT_TRUE(has(r.err, "with 2 of 3 ranks")) << r.err;
+  expect_undisturbed(folder, 150);
+}
+
+TEST(Elastic, TheRunEndsWhereTooFewAreLeft) {
+  if (without_gloo()) GTEST_SKIP() << "built without Gloo";
+  const Folder folder;
+  const Outcome r = elastic(folder, 3000, "4:4",
+                            R"sh(after 20; kill -KILL $(cut -d ' ' -f 1 /proc/$parent/task/$parent/children))sh");
+  EXPECT_EQ(r.status, 1) << r.err;
+  EXPECT_TRUE(has(r.err, "rank 0 was killed by signal 9")) << r.err;
+  EXPECT_TRUE(has(r.err, "3 ranks left, which cannot perform the plan: --elastic asks for at least 4")) << r.err;
+}
+
+TEST(Elastic, ALauncherStartsAnotherNumber) {
+  if (without_gloo()) GTEST_SKIP() << "built without Gloo";
+  const Folder folder;
+  const std::string file = folder.write("two-by-two.yaml", kTwoByTwo);
+  const Outcome r = shell("unset LOCAL_RANK MASTER_ADDR MASTER_PORT; cd '" + (folder / "") + R"sh('
+ranks() { for rank in $(seq 0 $(($1 - 1))); do
+    RANK=$rank WORLD_SIZE=$1 "$REHEARSE" execute two-by-two.yaml --steps 40 --ranks gloo --rendezvous meet --timeout 20 \
+      --checkpoint saved --every 10 --elastic 2:4 > out$1.$rank 2> err$1.$rank & pids="$pids $!"
+  done; }
+pids=; ranks 4
+for try in $(seq 1000); do [ -e saved/step-0000000010/manifest.json ] && break; sleep 0.01; done
+kill -TERM $pids; wait; rm -rf meet; pids=; ranks 2; wait; cat err2.0; cat out2.0)sh");
+  EXPECT_TRUE(has(r.out, "measured, 2 ranks")) << r.out;
+  expect_undisturbed(folder, 40);
+}
+
+TEST(Elastic, WhatCannotBeIsRefused) {
+  const Folder folder;
+  const std::string file = folder.write("two-by-two.yaml", kTwoByTwo);
+  const auto refused = [&](const std::string& range, const std::vector<std::string>& more, const std::string& message) {
+    std::vector<std::string> words = {"execute", file, "--checkpoint", folder / "saved",
+                                      "--every", "5",  "--elastic",    range};
+    words.insert(words.end(), more.begin(), more.end());
+    const Outcome r = run(words);
+    EXPECT_EQ(r.status, 2) << r.err;
+    EXPECT_TRUE(has(r.err, message)) << r.err;
+  };
+  refused("2:4", {}, "--ranks gloo");
+  refused("4:2", {"--ranks", "gloo"}, "'4:2' is no range of ranks: LEAST:MOST, from 1 to 64");
+  refused("2:", {"--ranks", "gloo"}, "'2:' is no range of ranks");
+  refused("3", {"--ranks", "gloo"}, "no number of ranks from 3 to 3 can perform the plan");
+  refused("2:4", {"--ranks", "gloo", "--set", "training.moments=int8"}, "8-bit moments cannot be cut anew");
+  refused("1:4", {"--ranks", "gloo", "--set", "plan.pipeline=1", "--set", "plan.zero=0", "--set", "plan.local_steps=4"},
+          "with plan.local_steps each rank has parameters of its own");
+  const Outcome without = run({"execute", file, "--elastic", "2:4"});
+  EXPECT_EQ(without.status, 2);
+  EXPECT_TRUE(has(without.err, "--elastic requires --every")) << without.err;
+}
+
+}  // namespace
+}  // namespace rehearse::e2e
