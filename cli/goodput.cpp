@@ -34,6 +34,26 @@ struct GoodputArguments {
   bool json = false;
 };
 
+double seconds_of_step(const result::Result& r) {
+  return static_cast<double>(r.step_time_ps) * 1e-12;
+}
+
+// The step with so many replicas missing, of the first batch that the plan can take.
+double step_with_missing(const SimulationRequest& whole, const std::string& root, const plan::Scenario& scenario,
+                         std::int64_t missing) {
+  const std::vector<std::int64_t> batches = run::batches_with_missing(scenario, missing);
+  for (const std::int64_t batch : batches) {
+    SimulationRequest request = whole;
+    request.assignments.push_back(fmt::format("training.global_batch={}", batch));
+    try {
+      return seconds_of_step(simulate_file(request, root));
+    } catch (const InputError&) {
+      if (batch == batches.back()) throw;
+    }
+  }
+  return 0;
+}
+
 int goodput(const GoodputArguments& a) {
   const std::string root = data_root();
   run::GoodputOptions options;
@@ -65,10 +85,11 @@ int goodput(const GoodputArguments& a) {
   options.samples = 0;
   weeks(1);
   options.samples = a.samples;
+  options.step_s_missing = [&](std::int64_t missing) { return step_with_missing(request, root, scenario, missing); };
   const result::Result step = simulate_file(request, root);
   tell_notes(step);
   if (!step.memory_fits) note("rehearse: note: the plan does not fit in memory; its step is as if it did");
-  const result::Goodput g = weeks(static_cast<double>(step.step_time_ps) * 1e-12);
+  const result::Goodput g = weeks(seconds_of_step(step));
   print(a.json ? reports::goodput_json(g) : reports::goodput_text(g));
   return kDone;
 }

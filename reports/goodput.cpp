@@ -66,7 +66,10 @@ std::string checkpoint_text(const Goodput& g) {
 }
 
 std::string hosts_text(const Goodput& g) {
-  const std::string spare = g.spare_hosts < 0 ? "spares as needed" : fmt::format("{} spare", g.spare_hosts);
+  std::string spare = g.spare_hosts < 0 ? "spares as needed" : fmt::format("{} spare", g.spare_hosts);
+  if (!g.step_s_missing.empty())
+    spare +=
+        fmt::format("; then fewer replicas, a step of {} with one missing", seconds_text(g.step_s_missing.front()));
   return fmt::format("{} GPUs in {} host{}, {}", g.gpus, g.hosts, g.hosts == 1 ? "" : "s", spare);
 }
 
@@ -142,6 +145,7 @@ std::string goodput_json(const Goodput& g) {
       {"hosts", g.hosts},
       {"spare_hosts", g.spare_hosts < 0 ? GoodputJson() : GoodputJson(g.spare_hosts)},
       {"step_time_s", g.step_s},
+      {"step_time_s_with_replicas_missing", g.step_s_missing},
       {"mean_time_to_failure_s", g.mean_time_to_failure_s},
       {"checkpoint",
        {{"bytes", g.checkpoint_bytes},

@@ -8,6 +8,9 @@
 
 namespace rehearse::plan {
 
+// Where no spare host is left: the run waits for a repair, or goes on with fewer replicas and the batch as it is.
+enum class WithoutSpares : unsigned char { wait, fewer_replicas };
+
 // Mean times between failures are hours of one unit; 0: it never fails. A failure of any unit stops the run.
 struct Failures {
   double gpu_mtbf_hours = 0, nic_mtbf_hours = 0, host_mtbf_hours = 0, switch_mtbf_hours = 0;
@@ -16,6 +19,7 @@ struct Failures {
   Time detection, restart;
   std::int64_t spare_hosts = -1;  // -1: as many as are needed
   double repair_hours = 24;
+  WithoutSpares without_spares = WithoutSpares::wait;
 
   bool any() const {
     return gpu_mtbf_hours > 0 || nic_mtbf_hours > 0 || host_mtbf_hours > 0 || switch_mtbf_hours > 0 ||

@@ -101,6 +101,15 @@ std::vector<Key> failure_keys() {
        .example = "48",
        .related = "failures.spare_hosts",
        .field = &Failures::repair_hours},
+      {.path = "failures.without_spares",
+       .type = KeyType::choice,
+       .fallback = "wait",
+       .values = {"wait", "fewer_replicas"},
+       .meaning = "where no spare host is left: `wait` for a repair, or go on with `fewer_replicas`, which take more "
+                  "micro-batches each, and with more again from the first checkpoint after a repair",
+       .example = "fewer_replicas",
+       .related = "failures.spare_hosts failures.repair_hours",
+       .field = &Failures::without_spares},
   };
 }
 

@@ -15,10 +15,11 @@ inline constexpr std::array<std::string_view, kComponents> kComponentNames = {"g
 
 // Where the time of a run goes. Effective: steps that are part of what the run ends with. Lost: steps, and what there
 // was of checkpoints between them, that had to be done again.
-inline constexpr std::size_t kWeekShares = 6;
-inline constexpr std::array<std::string_view, kWeekShares> kWeekShareNames = {"effective", "checkpoints", "lost",
-                                                                              "detection", "no_host",     "restart"};
-enum class WeekShare : unsigned char { effective, checkpoints, lost, detection, no_host, restart };
+// Fewer replicas: what steps took longer for want of hosts.
+inline constexpr std::size_t kWeekShares = 7;
+inline constexpr std::array<std::string_view, kWeekShares> kWeekShareNames = {
+    "effective", "checkpoints", "lost", "detection", "no_host", "restart", "fewer_replicas"};
+enum class WeekShare : unsigned char { effective, checkpoints, lost, detection, no_host, restart, fewer_replicas };
 
 // One sample of a run; times in seconds, which sum to its length.
 struct Weeks {
@@ -39,7 +40,9 @@ WeekQuantiles week_quantiles(std::vector<double> values);
 struct Goodput {
   std::string scenario_name;
   std::int64_t gpus = 0, hosts = 0, spare_hosts = 0;  // -1: as many as are needed
-  double step_s = 0, tokens_per_step = 0;             // tokens; samples where a model reads none
+  // Of a step with so many replicas missing, seconds; empty: the run waits where no spare host is left.
+  std::vector<double> step_s_missing;
+  double step_s = 0, tokens_per_step = 0;  // tokens; samples where a model reads none
   bool tokens = true;
   double mean_time_to_failure_s = 0;                      // of the run while it trains
   double checkpoint_bytes = 0, stall_s = 0, write_s = 0;  // of a checkpoint: ranks stand still; until it counts

@@ -59,6 +59,20 @@ std::int64_t steps_between(double interval_s, const WeeksRequest& r) {
   return static_cast<std::int64_t>(std::max(least, std::round(interval_s / r.step_s)));
 }
 
+// What the run can do without: data-parallel replicas, or so many of them as experts are spread over.
+std::int64_t replicas_of(const plan::Scenario& s) {
+  return std::max<std::int64_t>(1, s.plan.data / s.plan.expert_replicas());
+}
+
+// Replicas that may be missing at once: hosts that are being repaired are a Poisson number where repairs take no turns,
+// and more than ten standard deviations above its mean are none that a sample meets. At least one replica stays.
+std::int64_t most_missing(const WeeksRequest& r) {
+  const double out = (r.rates[0] + r.rates[1] + r.rates[2]) * r.repair_s, most = out + 10 * std::sqrt(out) + 10;
+  const auto hosts = static_cast<std::int64_t>(std::max(0.0, std::ceil(most) - static_cast<double>(r.spare_hosts)));
+  const std::int64_t replicas = (hosts * r.devices + r.devices_of_replica - 1) / r.devices_of_replica;
+  return std::min(replicas, r.replicas - 1);
+}
+
 }  // namespace
 
 double checkpoint_bytes(const plan::Scenario& s) {
@@ -72,6 +86,15 @@ double checkpoint_bytes(const plan::Scenario& s) {
                                                                                                                : 0;
   const double values = t.precision == plan::Precision::fp32 ? 4 : 4 + 2;
   return static_cast<double>(model::parameter_count(s.model)) * (values + moments * kept);
+}
+
+std::vector<std::int64_t> batches_with_missing(const plan::Scenario& s, std::int64_t missing) {
+  const std::int64_t replicas = replicas_of(s), all = s.training.micro_batches(s.plan) * replicas;
+  const std::int64_t each = (all + replicas - missing - 1) / (replicas - missing);
+  std::vector<std::int64_t> batches;
+  for (std::int64_t more = 0; more < s.plan.pipeline; ++more)
+    batches.push_back((each + more) * s.plan.data * s.plan.micro_batch);
+  return batches;
 }
 
 std::int64_t devices_of_host(const plan::Scenario& scenario, const std::string& data_root) {
@@ -112,6 +135,13 @@ result::Goodput goodput_of(const plan::Scenario& s, double step_s, std::int64_t 
   g.interval_steps = r.interval_steps;
   g.expected_ratio = expected_ratio(r);
 
+  if (s.failures.without_spares == plan::WithoutSpares::fewer_replicas && r.spare_hosts >= 0) {
+    r.hosts = g.hosts, r.devices = devices, r.replicas = replicas_of(s), r.devices_of_replica = g.gpus / r.replicas;
+    if (options.samples > 0 && options.step_s_missing)
+      for (std::int64_t missing = 1; missing <= most_missing(r); ++missing)
+        r.step_s_missing.push_back(options.step_s_missing(missing));
+    g.step_s_missing = r.step_s_missing;
+  }
   g.samples.resize(static_cast<std::size_t>(options.samples));
   in_parallel(options.threads, g.samples.size(),
               [&](std::size_t i) { g.samples[i] = simulate_weeks(r, s.noise.seed, static_cast<std::int64_t>(i)); });

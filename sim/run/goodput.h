@@ -3,6 +3,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <vector>
 
 #include "sim/plan/scenario.h"
 #include "sim/result/goodput.h"
@@ -16,6 +18,8 @@ struct GoodputOptions {
   std::int64_t samples = 1000;
   double price_per_gpu_hour = 0;
   int threads = 1;
+  // Of failures.without_spares: fewer_replicas: the step with so many replicas missing, seconds.
+  std::function<double(std::int64_t missing)> step_s_missing;
 };
 
 // `step_s`: of the scenario; `devices`: of one host. Throws InputError: no failures, no storage bandwidth, a checkpoint
@@ -27,6 +31,11 @@ result::Goodput goodput_of(const plan::Scenario& scenario, double step_s, std::i
 // moments 4 bytes each (AdamW two, SGD with momentum one), 2 or 1 as training.moments says; of Adafactor's means, which
 // are short, nothing.
 double checkpoint_bytes(const plan::Scenario& scenario);
+
+// What a run of which so many replicas are missing takes for the same batch is the step of the whole one with more
+// micro-batches, those of the replica that has most: global batches to simulate it with, the least first. A pipeline
+// schedule may take whole rounds of micro-batches only.
+std::vector<std::int64_t> batches_with_missing(const plan::Scenario& scenario, std::int64_t missing);
 
 // The devices of a host of the scenario's topology.
 std::int64_t devices_of_host(const plan::Scenario& scenario, const std::string& data_root);

@@ -7,6 +7,7 @@
 #include <limits>
 #include <numeric>
 #include <queue>
+#include <utility>
 #include <vector>
 
 #include "sim/base/check.h"
@@ -31,8 +32,7 @@ class WeeksSample {
       : r_(request),
         rate_(request.rate()),
         end_(request.seconds > 0 ? request.seconds : kNever),
-        key_(mix_key(mix_key(static_cast<std::uint64_t>(seed), kWeeksPurpose), static_cast<std::uint64_t>(sample))),
-        standing_by_(request.spare_hosts) {}
+        key_(mix_key(mix_key(static_cast<std::uint64_t>(seed), kWeeksPurpose), static_cast<std::uint64_t>(sample))) {}
 
   result::Weeks run() {
     while (train()) {
@@ -58,26 +58,34 @@ class WeeksSample {
 
   // From a restart to the next failure, or to the end of all: false.
   bool train() {
-    const double length = static_cast<double>(r_.interval_steps) * r_.step_s, period = length + r_.stall_s;
+    const double length = static_cast<double>(r_.interval_steps) * step_s(), period = length + r_.stall_s;
     const double failure = until_failure(), left = end_ - now_;
     const std::int64_t wanted = r_.steps > 0 ? r_.steps - weeks_.steps : 0;
     if (wanted > 0) {  // no checkpoint after the last step: the run is over
       const std::int64_t stalls = (wanted - 1) / r_.interval_steps;
-      const double needed = static_cast<double>(wanted) * r_.step_s + static_cast<double>(stalls) * r_.stall_s;
-      if (needed <= std::min(failure, left)) {
+      const double needed = static_cast<double>(wanted) * step_s() + static_cast<double>(stalls) * r_.stall_s;
+      if (needed <= std::min({failure, left, until_more_replicas(period)})) {
         count(wanted, stalls);
         now_ += needed;
         return false;
       }
     }
+    if (const double more = until_more_replicas(period); more <= std::min(failure, left)) {
+      const auto checkpoints = static_cast<std::int64_t>(std::llround((more - r_.write_s) / period));
+      count(checkpoints * r_.interval_steps, checkpoints);
+      weeks_.shares[static_cast<std::size_t>(WeekShare::checkpoints)] += r_.write_s;  // the last is waited for
+      now_ += more;
+      growing_ = true;
+      return true;
+    }
     if (failure >= left) {
       const auto whole = static_cast<std::int64_t>(left / period);
       const double rest = left - static_cast<double>(whole) * period;
-      const auto more = std::min(r_.interval_steps, static_cast<std::int64_t>(rest / r_.step_s));
+      const auto more = std::min(r_.interval_steps, static_cast<std::int64_t>(rest / step_s()));
       count(whole * r_.interval_steps + more, whole);
       // A step or a checkpoint that is under way.
       weeks_.shares[static_cast<std::size_t>(more < r_.interval_steps ? WeekShare::lost : WeekShare::checkpoints)] +=
-          rest - static_cast<double>(more) * r_.step_s;
+          rest - static_cast<double>(more) * step_s();
       now_ = end_;
       return false;
     }
@@ -93,6 +101,24 @@ class WeeksSample {
     weeks_.steps += steps;
     weeks_.shares[static_cast<std::size_t>(WeekShare::effective)] += static_cast<double>(steps) * r_.step_s;
     weeks_.shares[static_cast<std::size_t>(WeekShare::checkpoints)] += static_cast<double>(checkpoints) * r_.stall_s;
+    weeks_.shares[static_cast<std::size_t>(WeekShare::fewer_replicas)] +=
+        static_cast<double>(steps) * (step_s() - r_.step_s);
+  }
+
+  double step_s() const { return missing_ == 0 ? r_.step_s : r_.step_s_missing[missing_ - 1]; }
+
+  // Replicas for which there are no hosts when `out` of them are taken out.
+  std::size_t missing_with(std::size_t out) const {
+    const auto there = std::max<std::int64_t>(0, r_.hosts + r_.spare_hosts - static_cast<std::int64_t>(out));
+    return static_cast<std::size_t>(r_.replicas - std::min(r_.replicas, there * r_.devices / r_.devices_of_replica));
+  }
+
+  // Until the end of the first checkpoint after hosts for another replica have been repaired.
+  double until_more_replicas(double period) const {
+    if (missing_ == 0) return kNever;
+    auto later = repaired_;
+    while (missing_with(later.size() - 1) >= missing_) later.pop();
+    return std::max(1.0, std::ceil((later.top() - now_) / period)) * period + r_.write_s;
   }
 
   void fail() {
@@ -105,8 +131,11 @@ class WeeksSample {
 
   // False if it fails on the way.
   bool start_again() {
-    spend(WeekShare::detection, r_.detection_s);
-    if (takes_host_out(failed_) && r_.spare_hosts >= 0) take_host();
+    if (!std::exchange(growing_, false)) {
+      spend(WeekShare::detection, r_.detection_s);
+      if (takes_host_out(failed_) && r_.spare_hosts >= 0) repaired_.push(now_ + r_.repair_s);
+    }
+    wait_for_hosts();
     if (now_ >= end_) return false;
     const double failure = until_failure();
     const bool fails = failure < r_.restart_s && now_ + failure < end_;
@@ -115,18 +144,20 @@ class WeeksSample {
     return !fails;
   }
 
-  void take_host() {
-    repaired_.push(now_ + r_.repair_s);
-    while (!repaired_.empty() && repaired_.top() <= now_) back();
-    if (standing_by_ == 0) {
+  // Until there are as many as the run can go on with.
+  void wait_for_hosts() {
+    if (r_.spare_hosts < 0) return;
+    while (!repaired_.empty() && repaired_.top() <= now_) repaired_.pop();
+    const bool fewer = !r_.step_s_missing.empty();
+    const auto enough = [&] {
+      return fewer ? missing_with(repaired_.size()) <= r_.step_s_missing.size()
+                   : static_cast<std::int64_t>(repaired_.size()) <= r_.spare_hosts;
+    };
+    while (!enough() && now_ < end_) {
       spend(WeekShare::no_host, repaired_.top() - now_);
-      back();
+      repaired_.pop();
     }
-    --standing_by_;
-  }
-  void back() {
-    repaired_.pop();
-    ++standing_by_;
+    missing_ = fewer ? missing_with(repaired_.size()) : 0;
   }
 
   const WeeksRequest& r_;
@@ -134,9 +165,10 @@ class WeeksSample {
   const std::uint64_t key_;
   std::uint64_t draws_ = 0;
   double now_ = 0;
-  std::size_t failed_ = 0;  // the component that failed last
-  std::int64_t standing_by_;
-  std::priority_queue<double, std::vector<double>, std::greater<>> repaired_;  // when hosts stand by again
+  std::size_t failed_ = 0;   // the component that failed last
+  std::size_t missing_ = 0;  // replicas
+  bool growing_ = false;     // it was stopped to go on with more of them
+  std::priority_queue<double, std::vector<double>, std::greater<>> repaired_;  // when hosts taken out are there again
   result::Weeks weeks_;
 };
 

@@ -125,6 +125,60 @@ TEST(Goodput, WithoutSparesEachFailureWaitsForItsRepair) {
   EXPECT_EQ(share(simulate_weeks(r, 1, 0), WeekShare::no_host), 0) << "software takes no host out";
 }
 
+// 16 replicas of 2 hosts; with m of them left a step takes 16 / m as long.
+WeeksRequest fewer_replicas() {
+  WeeksRequest r = usual();
+  r.rates = {0, 0, 1 / (30 * kHour), 0, 0};
+  r.spare_hosts = 0, r.repair_s = 20 * kHour;
+  r.hosts = 32, r.devices = 8, r.replicas = 16, r.devices_of_replica = 16;
+  for (int left = 15; left >= 1; --left) r.step_s_missing.push_back(r.step_s * 16 / left);
+  return r;
+}
+
+double steps_of(const WeeksRequest& r) {
+  double steps = 0;
+  for (int i = 0; i < 10; ++i) steps += static_cast<double>(simulate_weeks(r, 5, i).steps) / 10;
+  return steps;
+}
+
+TEST(Goodput, FewerReplicasGoOnWhereOthersWait) {
+  const WeeksRequest fewer = fewer_replicas();
+  WeeksRequest waits = fewer, spares = fewer;
+  waits.step_s_missing.clear();
+  spares.spare_hosts = 32;
+  const Weeks w = simulate_weeks(fewer, 1, 0);
+  EXPECT_NEAR(w.seconds(), fewer.seconds, 1e-6 * fewer.seconds);
+  EXPECT_NEAR(share(w, WeekShare::effective), static_cast<double>(w.steps) * fewer.step_s, 1e-6 * fewer.seconds);
+  EXPECT_EQ(share(w, WeekShare::no_host), 0);
+  EXPECT_EQ(share(simulate_weeks(spares, 1, 0), WeekShare::fewer_replicas), 0);
+  EXPECT_EQ(share(simulate_weeks(waits, 1, 0), WeekShare::fewer_replicas), 0);
+  EXPECT_GT(steps_of(fewer), 1.4 * steps_of(waits));
+  EXPECT_LT(steps_of(fewer), 0.99 * steps_of(spares));
+}
+
+// Hosts under repair are M / G / infinity, a Poisson number, and of each failure 20 h pass with a host less, but for
+// the little that the run does not train: of 16 replicas of one host each a step takes 16 / (16 - n) as long.
+TEST(Goodput, WhatFewerReplicasCostIsThatOfThePoissonNumberOfThem) {
+  WeeksRequest r = fewer_replicas();
+  r.hosts = 16, r.devices_of_replica = 8;
+  r.stall_s = 0, r.interval_steps = 1, r.detection_s = 0, r.restart_s = 0;  // so that nothing else costs
+  const double mean = r.repair_s * r.rate();
+  double speed = 0, p = std::exp(-mean);
+  for (int n = 0; n < 16; p *= mean / ++n) speed += p * (16.0 - n) / 16;
+  EXPECT_NEAR(steps_of(r) * r.step_s / r.seconds, speed, 0.01);
+}
+
+TEST(Goodput, ARunWithTooFewReplicasWaits) {
+  WeeksRequest r = fewer_replicas();
+  r.step_s_missing.resize(1);
+  r.rates = {0, 0, 1 / (5 * kHour), 0, 0};
+  const Weeks w = simulate_weeks(r, 1, 0);
+  EXPECT_GT(share(w, WeekShare::no_host), 0.1 * r.seconds);
+  EXPECT_NEAR(w.seconds(), r.seconds, 1e-6 * r.seconds);
+  r.seconds = 0, r.steps = 50'000;
+  EXPECT_EQ(simulate_weeks(r, 1, 0).steps, r.steps);
+}
+
 TEST(Goodput, TheBestIntervalIsYoungsAndDalysWhereTheyHold) {
   for (const double stall : {0.1, 1.0, 4.0}) {  // far below the mean time between failures
     const double rate = 1 / (3 * kHour), best = best_interval(rate, stall);
@@ -154,6 +208,12 @@ TEST(Goodput, NoOtherIntervalIsBetterThanTheBest) {
   }
 }
 
+GoodputOptions drawn(double days, std::int64_t samples, int threads) {
+  GoodputOptions options;
+  options.days = days, options.samples = samples, options.threads = threads;
+  return options;
+}
+
 plan::Scenario fleet(const std::string& more, std::vector<std::string> assignments = {}) {
   return scenario_from(
       "rehearse: 1\nmodel: gpt3-175b\ncluster: {topology: dgx-a100, gpus: 1024}\n"
@@ -166,7 +226,7 @@ plan::Scenario fleet(const std::string& more, std::vector<std::string> assignmen
 TEST(Goodput, MeanTimesToFailureAreThePublishedOnes) {
   const std::string measured = "failures: {host_mtbf_hours: 1011}\ncheckpoint: {storage_bandwidth: 50GB/s}\n",
                     projected = "failures: {host_mtbf_hours: 3692}\ncheckpoint: {storage_bandwidth: 50GB/s}\n";
-  const GoodputOptions one{1, 0, 1, 0, 1};
+  const GoodputOptions one = drawn(1, 1, 1);
   EXPECT_NEAR(goodput_of(fleet(measured), 26, 8, one).mean_time_to_failure_s / kHour, 7.9, 0.05);
   EXPECT_NEAR(goodput_of(fleet(projected, {"cluster.gpus=16384"}), 26, 8, one).mean_time_to_failure_s / kHour, 1.8,
               0.05);
@@ -174,7 +234,7 @@ TEST(Goodput, MeanTimesToFailureAreThePublishedOnes) {
 
 TEST(Goodput, ACheckpointIsTheModelsStateAndRanksShareTheStorage) {
   const std::string failures = "failures: {host_mtbf_hours: 1011}\n";
-  const GoodputOptions one{1, 0, 1, 0, 1};
+  const GoodputOptions one = drawn(1, 1, 1);
   const auto of = [&](const std::string& checkpoint, const std::vector<std::string>& more = {}) {
     return goodput_of(fleet(failures + "checkpoint: {" + checkpoint + "}\n", more), 26, 8, one);
   };
@@ -194,7 +254,7 @@ TEST(Goodput, ACheckpointIsTheModelsStateAndRanksShareTheStorage) {
 TEST(Goodput, WhatIsMissingIsAskedFor) {
   const auto refusal = [](const std::string& more) -> std::string {
     try {
-      goodput_of(fleet(more), 26, 8, {1, 0, 1, 0, 1});
+      goodput_of(fleet(more), 26, 8, drawn(1, 1, 1));
     } catch (const InputError& error) {
       return error.what();
     }
@@ -207,7 +267,7 @@ TEST(Goodput, WhatIsMissingIsAskedFor) {
 // Whatever else is sampled, and by how many threads.
 TEST(Goodput, ASampleIsItself) {
   const plan::Scenario s = fleet("failures: {host_mtbf_hours: 1011}\ncheckpoint: {storage_bandwidth: 50GB/s}\n");
-  const result::Goodput few = goodput_of(s, 26, 8, {54, 0, 3, 0, 1}), many = goodput_of(s, 26, 8, {54, 0, 8, 0, 4});
+  const result::Goodput few = goodput_of(s, 26, 8, drawn(54, 3, 1)), many = goodput_of(s, 26, 8, drawn(54, 8, 4));
   for (std::size_t i = 0; i < few.samples.size(); ++i) EXPECT_EQ(few.samples[i].shares, many.samples[i].shares);
   EXPECT_NE(many.samples[0].shares, many.samples[1].shares);
 }

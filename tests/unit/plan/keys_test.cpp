@@ -189,9 +189,9 @@ std::string dump(const Scenario& s) {
   for (const LinkFault& l : n.links)
     out += fmt::format(" ({} {} {} {} {})", l.resources, l.share, l.capacity, l.period.ps(), l.duty);
   const Failures& f = s.failures;
-  out += fmt::format(" | {} {} {} {} {} {} {} {} {} {}", f.gpu_mtbf_hours, f.nic_mtbf_hours, f.host_mtbf_hours,
+  out += fmt::format(" | {} {} {} {} {} {} {} {} {} {} {}", f.gpu_mtbf_hours, f.nic_mtbf_hours, f.host_mtbf_hours,
                      f.switch_mtbf_hours, f.job_mtbf_hours, f.gpus_per_switch, f.detection.ps(), f.restart.ps(),
-                     f.spare_hosts, f.repair_hours);
+                     f.spare_hosts, f.repair_hours, static_cast<int>(f.without_spares));
   const CheckpointRequest& c = s.checkpoint;
   out += fmt::format(" | {} {} {} {} {} {}", c.interval.ps(), static_cast<int>(c.mode), c.bytes.count(),
                      c.storage_bandwidth.per_s(), c.rank_bandwidth.per_s(), c.copy_bandwidth.per_s());
