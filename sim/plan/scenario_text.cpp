@@ -27,7 +27,7 @@ std::string found_from(const Node& node, const std::string& key, const std::stri
 void write(const Node& node, const std::string& indent, const std::string& folder, std::string& out) {
   for (const std::string& key : node.keys()) {
     const Node child = node.get(key);
-    if (child.kind() == Node::Kind::mapping && child.size() > 0) {
+    if (child.kind() == Node::Kind::mapping && !child.keys().empty()) {
       out += fmt::format("{}{}:\n", indent, key);
       write(child, indent + "  ", folder, out);
       continue;
