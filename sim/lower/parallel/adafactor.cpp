@@ -2,11 +2,11 @@
 // the rule), else in parts (program::AdafactorParts), of each bucket a pass for the sums of squares along rows and
 // columns, one for the means and the squares of the updates, and one that applies these. Between them what ranks have
 // of a tensor is summed up, over ZeRO's shards and the tensor group: rows + columns of each matrix, then one number a
-// tensor. The means are those of whole matrices whatever cuts them: a sum over the ranks that have parts, as ColossalAI's
-// DistributedAdafactor has them of tensor groups (hpcaitech/ColossalAI pull request 5484), and PyTorch's discussion of
-// its own of parameters that are sharded one by one (pytorch/pytorch issue 109581, which says too why FSDP's flat
-// shards, without shapes, cannot). Here a flat shard knows which elements of which tensors it has. Every rank keeps the
-// means whole. Each expert's matrix is a matrix by itself, as where experts are parameters of their own.
+// tensor. The means are those of whole matrices whatever cuts them: a sum over the ranks that have parts, as
+// ColossalAI's DistributedAdafactor has them of tensor groups (hpcaitech/ColossalAI pull request 5484), and PyTorch's
+// discussion of its own of parameters that are sharded one by one (pytorch/pytorch issue 109581, which says too why
+// FSDP's flat shards, without shapes, cannot). Here a flat shard knows which elements of which tensors it has. Every
+// rank keeps the means whole. Each expert's matrix is a matrix by itself, as where experts are parameters of their own.
 #include <array>
 #include <functional>
 #include <numeric>
