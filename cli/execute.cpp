@@ -35,7 +35,7 @@
 #include "sim/base/interrupt.h"
 #include "sim/cost/calibration_file.h"
 #include "sim/lower/lower.h"
-#include "sim/model/recorded_routing.h"
+#include "sim/model/recorded_choices.h"
 #include "sim/plan/scenario.h"
 #include "sim/result/output_file.h"
 
@@ -377,10 +377,13 @@ void check_recordable(const ExecuteArguments& a, const plan::Scenario& scenario)
   const double rows = static_cast<double>(a.steps) *
                       static_cast<double>(scenario.training.micro_batches(scenario.plan)) *
                       static_cast<double>(m.blocks() - m.dense_layers) * static_cast<double>(scenario.cluster.gpus);
-  if (rows * static_cast<double>(m.experts) > kMostRouted)
+  const double choices = static_cast<double>(a.steps) * static_cast<double>(m.blocks() - m.dense_layers) *
+                         static_cast<double>(scenario.training.global_batch * scenario.training.seq_len) *
+                         static_cast<double>(m.experts_per_token);
+  const double numbers = rows * static_cast<double>(m.experts) + choices;
+  if (numbers > kMostRouted)
     refuse("--record-routing",
-           fmt::format("{:.3g} numbers are to be kept until the run ends; at most {:.3g}",
-                       rows * static_cast<double>(m.experts), kMostRouted),
+           fmt::format("{:.3g} numbers are to be kept until the run ends; at most {:.3g}", numbers, kMostRouted),
            "fewer --steps");
 }
 

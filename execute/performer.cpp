@@ -19,6 +19,7 @@
 #include "execute/memory_use.h"
 #include "execute/processes/local_world.h"
 #include "execute/rank/cpu_rank.h"
+#include "execute/rank/routing_log.h"
 #include "execute/report.h"
 #include "execute/timeline.h"
 #include "kernels/device_state.h"
@@ -399,6 +400,7 @@ std::optional<Outcome> perform(const plan::Scenario& scenario, const program::Pr
     run.checkpoints = &*checkpoints;
     run.first_step = checkpoints->first_step();
   }
+  run.choices = recorded_choices(scenario, run.first_step, options.steps);
   const std::vector<int> reporters = loss_reporters(grid, timelines);
   const Ranks ranks = make_ranks(run, reporters);
   wait_for_others(run, "for the ranks to be connected", [&] { initialise(ranks); });

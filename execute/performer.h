@@ -20,7 +20,7 @@
 #include "execute/rank/parameters.h"
 #include "execute/rank/rank.h"
 #include "execute/timeline.h"
-#include "sim/model/recorded_routing.h"
+#include "sim/model/recorded_choices.h"
 #include "sim/plan/scenario.h"
 #include "sim/program/program.h"
 #include "sim/result/result.h"
@@ -64,7 +64,7 @@ struct Outcome {
   // Of the rank that stood still longest; `bytes` of all ranks.
   CheckpointUse checkpoints;
   // What the ranks' tokens chose, in order.
-  std::vector<model::RoutedTokens> routing = {};
+  std::vector<model::RoutedChoices> routing = {};
 };
 
 // Throws InputError for a scenario that cannot be performed (number of ranks); perform() does too.

@@ -32,11 +32,14 @@ void put(std::string& out, const std::vector<result::ProductUse>& products) {
   }
 }
 
-void put(std::string& out, const std::vector<model::RoutedTokens>& routing) {
+void put(std::string& out, const std::vector<model::RoutedChoices>& routing) {
   put(out, static_cast<std::uint64_t>(routing.size()));
-  for (const model::RoutedTokens& t : routing) {
+  for (const model::RoutedChoices& t : routing) {
     for (const std::int64_t at : {t.step, t.micro_batch, t.layer, t.data, t.context, t.tensor}) put(out, at);
+    for (const std::int64_t at : {t.first_sequence, t.sequences}) put(out, at);
     put(out, t.rows);
+    put(out, t.positions);
+    put(out, t.chosen);
   }
 }
 
@@ -70,13 +73,16 @@ class ByteReader {
       get(p.algorithm);
     }
   }
-  void get(std::vector<model::RoutedTokens>& routing) {
+  void get(std::vector<model::RoutedChoices>& routing) {
     std::uint64_t count = 0;
     get(count);
     for (std::uint64_t i = 0; i < count; ++i) {
-      model::RoutedTokens& t = routing.emplace_back();
+      model::RoutedChoices& t = routing.emplace_back();
       for (std::int64_t* at : {&t.step, &t.micro_batch, &t.layer, &t.data, &t.context, &t.tensor}) get(*at);
+      for (std::int64_t* at : {&t.first_sequence, &t.sequences}) get(*at);
       get(t.rows);
+      get(t.positions);
+      get(t.chosen);
     }
   }
   bool done() const { return left_.empty(); }

@@ -25,7 +25,7 @@ struct RankReport {
   DeviceUse device;
   std::vector<result::ProductUse> products;  // Rank::products()
   CheckpointUse checkpoints;
-  std::vector<model::RoutedTokens> routing;
+  std::vector<model::RoutedChoices> routing;
 };
 struct Report {
   std::vector<RankReport> ranks;

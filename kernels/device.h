@@ -18,6 +18,7 @@
 #include <stdexcept>
 
 #include "kernels/attention_shapes.h"
+#include "kernels/whole_tensor_rules.h"
 #include "sim/base/dtype.h"
 #include "sim/base/gradient_code.h"
 
@@ -167,14 +168,6 @@ struct Sgd {
   const StepValues* step = nullptr;  // device memory
   float* momentum_largest = nullptr;
 };
-// Of sim/program/op.h, Adafactor: a tensor [rows, cols], or with rows = 0 one of `cols` elements. lr and the number of
-// the step, from 0, are *step's.
-struct Adafactor {
-  std::int64_t rows = 0, cols = 0;
-  double weight_decay = 0;
-  const StepValues* step = nullptr;  // device memory
-};
-
 // Of sim/program/op.h, EmbeddingBags: a feature's table, or its gradient, [rows, cols]; sums [rows] of rowwise Adagrad.
 struct BagTable {
   std::int64_t rows = 0, lookups = 1;
@@ -195,16 +188,6 @@ struct PairShape {
   std::int64_t batch = 0, vectors = 0, cols = 0;
   std::int64_t pairs() const { return vectors * (vectors - 1) / 2; }
 };
-// Of sim/program/op.h, Lamb: a tensor's elements in the flat range, and whether its squares are counted here.
-struct LambTensor {
-  std::int64_t begin = 0, end = 0;
-  bool counted = true;
-};
-struct Lamb {
-  double beta1 = 0.9, beta2 = 0.999, eps = 1e-6, weight_decay = 0;
-  const StepValues* step = nullptr;  // device memory
-};
-
 // Of sim/program/op.h, OuterStep::update: momentum `mu`, where there is one.
 struct Outer {
   std::int64_t workers = 1;
@@ -509,6 +492,21 @@ class Device {
   // row [rows] (null with rows = 0), col [cols]: running means of the gradient's squares.
   virtual void adafactor(const Adafactor& o, In grad, const float* coefficient, Out param, float* master, float* row,
                          float* col) = 0;
+  // Of sim/program/op.h, AdafactorParts: `n` elements with what tensors are of them. sums [count], means as the tensors
+  // say, squares [tensors]. Not on GPUs yet.
+  virtual void adafactor_sums(std::int64_t n, std::span<const AdafactorTensor> tensors, In grad,
+                              const float* coefficient, std::int64_t count, float* sums) {
+    no_kernel(n, tensors, grad, coefficient, count, sums);
+  }
+  virtual void adafactor_squares(std::int64_t n, const Adafactor& o, std::span<const AdafactorTensor> tensors, In grad,
+                                 const float* coefficient, const float* sums, float* means, float* squares) {
+    no_kernel(n, o, tensors, grad, coefficient, sums, means, squares);
+  }
+  virtual void adafactor_apply(std::int64_t n, const Adafactor& o, std::span<const AdafactorTensor> tensors, In grad,
+                               const float* coefficient, const float* means, const float* squares, Out param,
+                               float* master) {
+    no_kernel(n, o, tensors, grad, coefficient, means, squares, param, master);
+  }
   // Of the tensor's elements those of the matrices change. Not on GPUs yet.
   virtual void muon(const Muon& o, In grad, const float* coefficient, Out param, float* master, float* momentum) {
     no_kernel(o, grad, coefficient, param, master, momentum);

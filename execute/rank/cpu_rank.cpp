@@ -70,6 +70,7 @@ CpuRank::CpuRank(Run& run, int rank, bool reports_loss)
     if (!timeline.streams[s].empty()) state.device = kernels::make_cpu_device(compute ? run.threads_per_rank : 1);
   }
   if (run.options.record_routing) routing_ = RoutingLog::of(run.scenario, run.grid, rank);
+  if (run.choices) replay_.emplace(run.choices, run.scenario, run.grid, rank);
 }
 
 CpuRank::~CpuRank() {
@@ -263,6 +264,8 @@ Arrival CpuRank::perform(StreamState& own, const Instance& i, std::int64_t step)
   const Op& op = timeline_.op(i);
   Arrival last;
   if (!timeline_.runs(i, step)) return last;
+  const auto* const router = std::get_if<program::Router>(&op.shape);
+  const bool gate = router != nullptr && router->part == program::RouterPart::gate;
   if (program::is_transfer(op)) {
     last = transfer(i, op, step);
   } else if (const auto* input = std::get_if<program::Input>(&op.shape)) {
@@ -274,12 +277,16 @@ Arrival CpuRank::perform(StreamState& own, const Instance& i, std::int64_t step)
     std::vector<kernels::Out>& operands = own.operands;
     operands.resize(reads + writes);
     for (std::size_t o = 0; o < reads + writes; ++o) operands[o] = operand(i.first_place + o);
-    call_kernel(op, std::span(operands.data(), reads), std::span(operands.data() + reads, writes),
-                {run_.scenario, *own.device, run_.grid.coordinate(rank_, Axis::tensor),
-                 run_.grid.coordinate(rank_, Axis::context), own.values, layout_.first_sequence(i), &run_.grid, rank_});
+    if (gate && replay_)
+      replay_->gate(*router, step, layout_.first_sequence(i), operands[0], static_cast<float*>(operands[reads].data),
+                    static_cast<std::int32_t*>(operands[reads + 1].data));
+    else
+      call_kernel(
+          op, std::span(operands.data(), reads), std::span(operands.data() + reads, writes),
+          {run_.scenario, *own.device, run_.grid.coordinate(rank_, Axis::tensor),
+           run_.grid.coordinate(rank_, Axis::context), own.values, layout_.first_sequence(i), &run_.grid, rank_});
   }
-  if (const auto* router = std::get_if<program::Router>(&op.shape);
-      routing_ && router != nullptr && router->part == program::RouterPart::gate)
+  if (routing_ && gate)
     routing_->add(*router, step, layout_.first_sequence(i), operand(i.first_place + op.reads.size() + 1));
   if (i.ends_loss && reports_loss_) {
     const std::int64_t loss = timeline_.persistent[static_cast<std::size_t>(timeline_.loss)];

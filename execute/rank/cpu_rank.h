@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -44,8 +45,8 @@ class CpuRank final : public Rank {
   std::vector<float> loss_scale() const override;
   std::int64_t held_bytes() const override;
   CheckpointUse checkpoint_use() const override;
-  std::vector<model::RoutedTokens> routing() const override {
-    return routing_ ? routing_->all() : std::vector<model::RoutedTokens>();
+  std::vector<model::RoutedChoices> routing() const override {
+    return routing_ ? routing_->all() : std::vector<model::RoutedChoices>();
   }
 
  private:
@@ -120,6 +121,7 @@ class CpuRank final : public Rank {
   std::condition_variable saved_changed_;
   std::vector<Shares> shares_;           // by step; written by the compute stream
   std::unique_ptr<RoutingLog> routing_;  // likewise; null: not asked for
+  std::optional<RoutingReplay> replay_;  // where choices are those of a record
 };
 
 }  // namespace rehearse::execute

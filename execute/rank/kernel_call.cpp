@@ -11,6 +11,7 @@
 #include "execute/rank/expert_rows.h"
 #include "execute/rank/norm_call.h"
 #include "execute/rank/outer_call.h"
+#include "execute/rank/tensor_ranges.h"
 #include "sim/base/check.h"
 #include "sim/plan/context_rows.h"
 #include "sim/plan/documents.h"
@@ -324,15 +325,24 @@ class KernelCall {
                  f32_out(a.rows > 0 ? state + 1 : state));
   }
 
+  void operator()(const program::AdafactorParts& a) const {
+    const std::vector<kernels::AdafactorTensor> tensors = tensors_here(a, c_);
+    const kernels::Adafactor rule{0, 0, c_.scenario.training.weight_decay, c_.step};
+    const float* const coefficient = a.clip ? f32(1) : nullptr;
+    const std::size_t next = a.clip ? 2 : 1;
+    if (a.part == program::AdafactorPart::sums)
+      return d_.adafactor_sums(a.elements, tensors, in(0), coefficient, a.sums, f32_out(0));
+    if (a.part == program::AdafactorPart::squares)
+      return d_.adafactor_squares(a.elements, rule, tensors, in(0), coefficient, a.sums > 0 ? f32(next) : nullptr,
+                                  f32_out(0), f32_out(1));
+    d_.adafactor_apply(a.elements, rule, tensors, in(0), coefficient, f32(next), f32(next + 1), out(0),
+                       a.master ? f32_out(1) : nullptr);
+  }
+
   void operator()(const program::Lamb& l) const {
     const plan::Training& t = c_.scenario.training;
     const kernels::Lamb rule{t.beta1, t.beta2, t.eps, t.weight_decay, c_.step};
-    const std::int64_t place = c_.grid != nullptr && l.shards.bits() != 0 ? c_.grid->position(c_.rank, l.shards) : 0;
-    const auto own = [&](std::int64_t at) { return std::clamp<std::int64_t>(at - place * l.elements, 0, l.elements); };
-    std::vector<kernels::LambTensor> tensors;
-    for (const program::LambTensor& tensor : l.tensors)
-      tensors.push_back(
-          {own(tensor.offset), own(tensor.offset + tensor.elements), !tensor.once || c_.tensor_coordinate == 0});
+    const std::vector<kernels::LambTensor> tensors = tensors_here(l, c_);
     if (l.part == program::LambPart::moments) {
       const std::size_t value = l.clip ? 2 : 1;
       return d_.lamb_moments(l.elements, rule, tensors, in(0), l.clip ? f32(1) : nullptr, in(value), f32_out(0),

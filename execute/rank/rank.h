@@ -12,7 +12,7 @@
 
 #include "execute/measure.h"
 #include "execute/timeline.h"
-#include "sim/model/recorded_routing.h"
+#include "sim/model/recorded_choices.h"
 #include "sim/result/result.h"
 
 namespace rehearse::execute {
@@ -74,7 +74,7 @@ class Rank {
   virtual std::vector<float> loss_scale() const = 0;  // loss_scale() of parameters.h
   virtual std::int64_t held_bytes() const = 0;        // of the arena
   virtual CheckpointUse checkpoint_use() const { return {}; }
-  virtual std::vector<model::RoutedTokens> routing() const { return {}; }  // if it was recorded
+  virtual std::vector<model::RoutedChoices> routing() const { return {}; }  // if it was recorded
   virtual std::vector<TransferStart> transfer_starts() const { return {}; }
   virtual std::vector<TransferWait> transfer_waits() const { return {}; }
   virtual DeviceUse device_use() const { return {}; }

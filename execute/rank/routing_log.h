@@ -1,4 +1,5 @@
-// How often a rank's tokens chose each expert, micro-batch by micro-batch (sim/model/recorded_routing.h).
+// The experts that a rank's tokens choose, micro-batch by micro-batch (sim/model/recorded_choices.h): kept, and taken
+// from what was kept.
 #pragma once
 
 #include <cstdint>
@@ -8,12 +9,17 @@
 #include <vector>
 
 #include "kernels/device.h"
-#include "sim/model/recorded_routing.h"
+#include "sim/model/recorded_choices.h"
+#include "sim/plan/context_rows.h"
 #include "sim/plan/rank_grid.h"
 #include "sim/plan/scenario.h"
 #include "sim/program/op.h"
 
 namespace rehearse::execute {
+
+// The positions of a rank's tokens in their sequences, as routers have them: at each of them there is a token of every
+// sequence of the micro-batch, one after the other.
+std::vector<plan::TokenRun> routed_positions(const plan::Scenario& scenario, const plan::RankGrid& grid, int rank);
 
 class RoutingLog {
  public:
@@ -23,15 +29,42 @@ class RoutingLog {
   // `chosen` of a gate in step `step` of the training, from 0; `first_sequence` of the micro-batch (kernel_call.h). A
   // gate that is computed again in backward chooses as before.
   void add(const program::Router& gate, std::int64_t step, std::int64_t first_sequence, kernels::In chosen);
-  std::vector<model::RoutedTokens> all() const;
+  std::vector<model::RoutedChoices> all() const;
 
  private:
-  RoutingLog(std::int64_t micro_batches, std::int64_t micro_batch, model::RoutedTokens place)
+  RoutingLog(std::int64_t micro_batches, std::int64_t micro_batch, model::RoutedChoices place)
       : micro_batches_(micro_batches), micro_batch_(micro_batch), place_(std::move(place)) {}
 
   std::int64_t micro_batches_, micro_batch_;  // a replica's, and sequences of one
-  model::RoutedTokens place_;
-  std::map<std::tuple<std::int64_t, std::int64_t, std::int64_t>, std::vector<std::int64_t>> rows_;
+  model::RoutedChoices place_;
+  std::map<std::tuple<std::int64_t, std::int64_t, std::int64_t>, model::RoutedChoices> tokens_;
 };
+
+// Gives a rank's gates the choices of a record (model.routing: recorded).
+class RoutingReplay {
+ public:
+  RoutingReplay(std::shared_ptr<const model::RecordedChoices> choices, const plan::Scenario& scenario,
+                const plan::RankGrid& grid, int rank)
+      : choices_(std::move(choices)),
+        step_(scenario.model.routing_step),
+        sequences_(scenario.plan.micro_batch),
+        positions_(routed_positions(scenario, grid, rank)) {}
+
+  // The gate's op: `chosen` as RoutingLog::add has it, and as weights the scores of these, scaled to add to 1. logits:
+  // [tokens, experts].
+  void gate(const program::Router& gate, std::int64_t step, std::int64_t first_sequence, kernels::In logits,
+            float* weights, std::int32_t* chosen) const;
+
+ private:
+  std::shared_ptr<const model::RecordedChoices> choices_;
+  std::int64_t step_;  // of the record, for every step; 0: each its own
+  std::int64_t sequences_;
+  std::vector<plan::TokenRun> positions_;
+};
+
+// What a run of steps [first, end) takes its choices from: null where the scenario's record, if it has one, has none.
+// Throws InputError: the record is of another model or batch, or lacks a step.
+std::shared_ptr<const model::RecordedChoices> recorded_choices(const plan::Scenario& scenario, std::int64_t first,
+                                                               std::int64_t end);
 
 }  // namespace rehearse::execute

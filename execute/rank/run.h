@@ -1,6 +1,7 @@
 // A run as its ranks in this process see it, and how they report what went wrong.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -26,9 +27,10 @@ struct Run {
   int threads_per_rank = 1;
   bool late_ranks_known = true;  // result::Result's
   Clock::time_point began;
-  int send_slots = 0;                  // program::Arenas's
-  Checkpoints* checkpoints = nullptr;  // null: none
-  std::int64_t first_step = 0;         // steps were done before, by the run that this one goes on from
+  int send_slots = 0;                                               // program::Arenas's
+  Checkpoints* checkpoints = nullptr;                               // null: none
+  std::shared_ptr<const model::RecordedChoices> choices = nullptr;  // that gates are given; null: each its own
+  std::int64_t first_step = 0;  // steps were done before, by the run that this one goes on from
 
   const Timeline& timeline(int rank) const { return timeline_of(timelines, grid, rank); }
   // Of any rank, from any thread.

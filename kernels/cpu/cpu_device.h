@@ -159,6 +159,13 @@ class CpuDevice final : public Device {
   void outer_difference(std::int64_t n, const float* value, const float* outer, float* difference) override;
   void outer_update(std::int64_t n, const Outer& o, const float* sum, float* outer, float* momentum, Out param,
                     float* master) override;
+  void adafactor_sums(std::int64_t n, std::span<const AdafactorTensor> tensors, In grad, const float* coefficient,
+                      std::int64_t count, float* sums) override;
+  void adafactor_squares(std::int64_t n, const Adafactor& o, std::span<const AdafactorTensor> tensors, In grad,
+                         const float* coefficient, const float* sums, float* means, float* squares) override;
+  void adafactor_apply(std::int64_t n, const Adafactor& o, std::span<const AdafactorTensor> tensors, In grad,
+                       const float* coefficient, const float* means, const float* squares, Out param,
+                       float* master) override;
   void lamb_moments(std::int64_t n, const Lamb& o, std::span<const LambTensor> tensors, In grad,
                     const float* coefficient, In value, float* exp_avg, float* exp_avg_sq, float* u,
                     float* squares) override;

@@ -124,6 +124,9 @@ struct ClassOf {
     return b.backward ? MemoryClass::elementwise : MemoryClass::reduction;
   }
   MemoryClass operator()(const Lamb&) const { return MemoryClass::optimizer; }
+  MemoryClass operator()(const AdafactorParts& a) const {
+    return a.part == AdafactorPart::sums ? MemoryClass::reduction : MemoryClass::elementwise;
+  }
   MemoryClass operator()(const CrossEntropy&) const { return MemoryClass::cross_entropy; }
   MemoryClass operator()(const MeanSquaredError& m) const {
     return m.backward ? MemoryClass::elementwise : MemoryClass::reduction;

@@ -148,6 +148,18 @@ Groups add_groups(const plan::Scenario& scenario, program::Program& program) {
     if (sharded) parts.axes.insert(parts.axes.end(), shards.begin(), shards.end());
     groups.lamb = add(std::move(parts));
   }
+  if (scenario.training.optimizer == plan::OptimizerKind::adafactor) {
+    const auto add_parts = [&](const char* name, bool split, const std::vector<Axis>& axes) {
+      Group parts{name, GroupKind::world, {}, {}};
+      if (split) parts.axes.push_back(Axis::tensor);
+      if (sharded) parts.axes.insert(parts.axes.end(), axes.begin(), axes.end());
+      return parts.axes.empty() ? -1 : add(std::move(parts));
+    };
+    groups.adafactor = add_parts("adafactor", p.tensor > 1, shards);
+    if (p.expert > 1)
+      groups.adafactor_experts = add_parts("adafactor_experts", p.tensor > 1 && !p.whole_experts(),
+                                           expert_data > 1 ? std::vector{Axis::data} : std::vector<Axis>{});
+  }
   if (plan::shards_tables(scenario)) {
     groups.tables = add({"tables", GroupKind::expert, {Axis::data}, {}});
     if (!sharded) groups.expert_norm = add({"tables_norm", GroupKind::world, {Axis::data}, {}});

@@ -29,6 +29,8 @@ struct Groups {
   // Ranks that have tables of sparse features of their own, and trade what they look up: the data-parallel ones.
   program::GroupId tables = -1;
   program::GroupId lamb = -1;  // ranks that have parts of a tensor, whose norms LAMB needs
+  // The same for Adafactor's sums; of experts' tensors.
+  program::GroupId adafactor = -1, adafactor_experts = -1;
   // Of 8-bit products with delayed scaling: ranks that share largest values, all with the same layers.
   program::GroupId amax = -1;
 };

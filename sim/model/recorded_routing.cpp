@@ -57,6 +57,7 @@ std::vector<Line> lines_of(const std::string& file, Diagnostics& diagnostics) {
   CsvColumns columns;
   columns.names.assign(kPlaces.begin(), kPlaces.end());
   columns.names.emplace_back("rows");
+  columns.optional = {"sequences", "positions", "chosen"};  // recorded_choices.h
   CsvTable table(file, read_text_file(file), columns, diagnostics);
   std::vector<Line> lines;
   std::size_t experts = 0;

@@ -160,6 +160,18 @@ const std::vector<std::int64_t>& recorded_rows(const model::RecordedRouting& all
       .rows;
 }
 
+// Choices beyond the capacity of the experts of each rank's tokens, of all ranks.
+std::int64_t dropped_of_all(const model::RecordedRouting& all, std::int64_t capacity, std::int64_t micro_batch,
+                            std::int64_t layer) {
+  std::int64_t dropped = 0;
+  for (std::int64_t data = 0; data < all.data(); ++data)
+    for (std::int64_t context = 0; context < all.context(); ++context)
+      for (std::int64_t tensor = 0; tensor < all.tensor(); ++tensor)
+        for (const std::int64_t rows : all.of(micro_batch, layer, data, context, tensor).rows)
+          dropped += std::max<std::int64_t>(0, rows - capacity);
+  return dropped;
+}
+
 }  // namespace
 
 void ExpertLoads::add_recorded(const Scenario& scenario, std::int64_t capacity) {
@@ -169,10 +181,13 @@ void ExpertLoads::add_recorded(const Scenario& scenario, std::int64_t capacity) 
   const auto n = static_cast<std::size_t>(p.expert);
   const std::int64_t own = m.experts / p.expert;
   groups_ = p.expert > 1 ? grid.size(Axis::data) : 1;
-  choices_ *= p.expert;
+  // Also of ranks whose loads are those of others here: replicas of whole experts, tensor ranks with a capacity.
+  const model::RecordedRouting& all = *m.recorded_routing;
+  choices_ = choices_ * all.data() * all.context() * all.tensor() / groups_;
   for (std::int64_t i = 0; i < (m.blocks() - first_) * patterns_ * groups_; ++i) {
     LayerLoads& loads = layers_.emplace_back();
     const std::int64_t layer = first_ + i / groups_ / patterns_, micro_batch = i / groups_ % patterns_;
+    if (capacity > 0 && i % groups_ == 0) loads.dropped = dropped_of_all(all, capacity, micro_batch, layer);
     const std::vector<int> members = members_of_group(p, grid, i % groups_);
     loads.rows.assign(static_cast<std::size_t>(m.experts), 0);
     loads.parts.assign(n, 0);
@@ -184,7 +199,6 @@ void ExpertLoads::add_recorded(const Scenario& scenario, std::int64_t capacity) 
         const auto to = static_cast<std::size_t>(e / own);
         loads.rows[static_cast<std::size_t>(e)] += chosen;
         loads.parts[to] += capacity > 0 ? capacity : chosen;
-        if (capacity > 0) loads.dropped += std::max<std::int64_t>(0, chosen - capacity);
         if (capacity == 0) loads.sent[from * n + to] += chosen;
       }
     }

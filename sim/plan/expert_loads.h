@@ -27,7 +27,7 @@ std::vector<std::int64_t> expert_rows(const std::vector<double>& shares, std::in
 struct LayerLoads {
   std::vector<std::int64_t> rows;   // by expert, as routed
   std::vector<std::int64_t> parts;  // by rank of the expert group: those of its experts that are computed
-  std::int64_t dropped = 0;         // with a capacity: choices beyond it
+  std::int64_t dropped = 0;         // with a capacity: choices beyond it; recorded, the first group has those of all
   // Recorded, without a capacity: what each member of the group sends each, [from * members + to].
   std::vector<std::int64_t> sent = {};
 };

@@ -212,7 +212,9 @@ class Rules {
     const std::int64_t parts = plan.pipeline * plan.chunks;
     if (plan.embedding_as_layer && sound("plan.embedding_as_layer") && plan.pipeline > 1)
       return embedding_as_layer(units, parts);
-    if (units < parts) {
+    const bool ends = s_.model.mtp_depth > 0 && parts > 1;  // listed_layers()
+    const std::int64_t empty = ends ? std::clamp<std::int64_t>(parts - units, 0, 2) : 0;
+    if (units < parts - empty) {
       key("pipeline")
           .error(fmt::format("pipeline = {} stages{} need at least one layer each, but the model has {} {}; "
                              "nearest pipeline that works: {}",
@@ -226,7 +228,17 @@ class Rules {
         key("layers_per_stage")
             .error(fmt::format("by_time is for the layers of transformers; this model has {} {}", units, what),
                    "auto, or a list");
+      if (plan.layers_by_time && empty > 0)
+        key("layers_per_stage")
+            .error(fmt::format("by_time gives every stage a layer, but the model has {} for {}", units, parts),
+                   "auto, or a list");
       plan.layers_by_time = plan.layers_by_time && parts > 1;
+      if (empty > 0) {  // the last one has the modules, the first the embedding
+        plan.layers_per_stage = auto_layers(units, parts - empty);
+        plan.layers_per_stage.push_back(0);
+        if (empty > 1) plan.layers_per_stage.insert(plan.layers_per_stage.begin(), 0);
+        return;
+      }
       if (s_.framework.layers_by_cost && s_.model.is_transformer() && plan.chunks == 1)
         plan.layers_per_stage = layers_by_cost(s_.model, plan.pipeline);
       if (plan.layers_per_stage.empty()) plan.layers_per_stage = auto_layers(units, parts);

@@ -150,9 +150,12 @@ std::vector<Key> expert_keys() {
        .values = {"uniform", "zipf", "table", "recorded"},
        .families = "moe",
        .meaning = "how many of the tokens' choices fall on each expert in a simulation (`execute` routes as the router "
-                  "says): `uniform`: as many on each; `zipf`: shares in proportion to 1 / rank^`routing_exponent`, "
+                  "says, but with `recorded`): `uniform`: as many on each; `zipf`: shares in proportion to 1 / "
+                  "rank^`routing_exponent`, "
                   "which expert has which rank drawn for every layer by `training.seed`; `table`: `routing_table`; "
-                  "`recorded`: as they fell in a performed step, rank by rank (`routing_file`)",
+                  "`recorded`: as they fell in a performed step, rank by rank (`routing_file`); `execute` gives every "
+                  "token the experts that it chose "
+                  "there",
        .example = "zipf",
        .related = "model.routing_exponent model.routing_per model.routing_table model.routing_file "
                   "model.capacity_factor plan.expert",
@@ -206,7 +209,9 @@ std::vector<Key> expert_keys() {
        .min = 0,
        .max = 1e9,
        .families = "moe",
-       .meaning = "of `routing: recorded`: the step whose loads are taken, from 1; 0: the last one in the file",
+       .meaning = "of `routing: recorded`: the step that is taken, from 1; 0: simulated, the last one in the file, and "
+                  "performed, "
+                  "of each step its own",
        .example = "20",
        .related = "model.routing_file",
        .field = &model::Model::routing_step},

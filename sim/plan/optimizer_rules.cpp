@@ -93,16 +93,6 @@ void check_optimizer(const Node& training, const Scenario& s) {
   const auto refuse = [&](const std::string& why, const std::string& instead) {
     optimizer.error("adafactor: " + why, instead);
   };
-  if (s.plan.zero > 0)
-    refuse(fmt::format("its means are of whole rows and columns, and plan.zero = {} cuts tensors into shards",
-                       s.plan.zero),
-           "plan.zero: 0, or optimizer: adamw");
-  if (s.plan.tensor > 1)
-    refuse(fmt::format("its means are of whole rows and columns, and plan.tensor = {} splits matrices", s.plan.tensor),
-           "plan.tensor: 1, or optimizer: adamw");
-  if (s.model.family == model::Family::moe)
-    refuse("experts, whose weights are several matrices in one tensor, have no row and column means yet",
-           "optimizer: adamw, or a model of another family");
   if (s.training.fp8_params)
     refuse("weights in 8 bits alone (fp8_params) are updated by buckets, not by tensors", "fp8_params: false");
   if (s.training.moments != MomentsKind::fp32)

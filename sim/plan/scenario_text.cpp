@@ -8,25 +8,31 @@
 namespace rehearse::plan {
 namespace {
 
-// A file beside the scenario, which the text may be read far from.
-std::string found_from(const Node& node, const std::string& folder) {
+// A file beside the scenario, or what is assigned beside the working directory, which the text may be read far from.
+// A key that can only be a file's is looked for in both, whatever the file is called.
+std::string found_from(const Node& node, const std::string& key, const std::string& folder) {
   const auto text = node.as_text();
-  if (!text || (text->find('/') == std::string::npos && !std::filesystem::path(*text).has_extension())) return {};
-  const std::filesystem::path path = std::filesystem::path(folder) / *text;
+  const bool file = key == "routing_file";
+  if (!text || text->empty()) return {};
+  if (!file && text->find('/') == std::string::npos && !std::filesystem::path(*text).has_extension()) return {};
+  const bool assigned = node.file() == "--set";
   std::error_code error;
-  if (!std::filesystem::is_regular_file(path, error)) return {};
-  return detail::quoted_text(std::filesystem::absolute(path, error).lexically_normal().string());
+  for (const std::string& from : {assigned ? std::string() : folder, file ? std::string() : folder})
+    if (const std::filesystem::path path = std::filesystem::path(from) / *text;
+        std::filesystem::is_regular_file(path, error))
+      return detail::quoted_text(std::filesystem::absolute(path, error).lexically_normal().string());
+  return {};
 }
 
 void write(const Node& node, const std::string& indent, const std::string& folder, std::string& out) {
   for (const std::string& key : node.keys()) {
     const Node child = node.get(key);
-    if (child.kind() == Node::Kind::mapping && child.size() > 0) {
+    if (child.kind() == Node::Kind::mapping && !child.keys().empty()) {
       out += fmt::format("{}{}:\n", indent, key);
       write(child, indent + "  ", folder, out);
       continue;
     }
-    const std::string path = found_from(child, folder);
+    const std::string path = found_from(child, key, folder);
     out += fmt::format("{}{}: {}\n", indent, key, path.empty() ? detail::flow_text(child) : path);
   }
 }

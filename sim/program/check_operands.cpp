@@ -308,6 +308,24 @@ struct ExpectedOf {
     return {reads, state};
   }
 
+  Expected operator()(const AdafactorParts& a) const {
+    const auto tensors = static_cast<std::int64_t>(a.tensors.size());
+    Expected e;
+    e.reads = a.clip ? Sizes{a.elements, 1} : Sizes{a.elements};
+    if (a.part == AdafactorPart::sums) {
+      e.writes = {a.sums};
+    } else if (a.part == AdafactorPart::squares) {
+      if (a.sums > 0) e.reads.push_back(a.sums);
+      e.reads.push_back(a.means);
+      e.writes = {a.means, tensors};
+    } else {
+      e.writes = Sizes(a.master ? 2 : 1, a.elements);
+      e.reads.insert(e.reads.end(), {a.means, tensors});
+      e.reads.insert(e.reads.end(), e.writes.begin(), e.writes.end());
+    }
+    return e;
+  }
+
   Expected operator()(const Muon& m) const {
     if (m.part == MuonPart::momentum)
       return {m.clip ? Sizes{m.elements, 1, m.elements} : Sizes{m.elements, m.elements}, {m.elements, m.elements}};

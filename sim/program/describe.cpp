@@ -100,6 +100,9 @@ struct ShapeText {
   std::string operator()(const Adafactor& a) const {
     return fmt::format("rows={} cols={}{}", a.rows, a.cols, a.master ? " master" : "");
   }
+  std::string operator()(const AdafactorParts& a) const {
+    return fmt::format("elements={} tensors={}{}", a.elements, a.tensors.size(), a.master ? " master" : "");
+  }
   std::string operator()(const Muon& m) const {
     if (m.part == MuonPart::momentum) return fmt::format("elements={}", m.elements);
     return fmt::format("rows={} cols={}{}{}", m.rows, m.cols,

@@ -112,6 +112,10 @@ struct KindName {
     return l.part == LambPart::moments ? "lamb_moments" : "lamb_apply";
   }
   std::string_view operator()(const Adafactor&) const { return "adafactor"; }
+  std::string_view operator()(const AdafactorParts& a) const {
+    static constexpr std::string_view kNames[] = {"adafactor_sums", "adafactor_squares", "adafactor_apply"};
+    return kNames[static_cast<std::size_t>(a.part)];
+  }
   std::string_view operator()(const Muon& m) const { return m.part == MuonPart::momentum ? "muon_momentum" : "muon"; }
   std::string_view operator()(const OuterStep& o) const {
     static constexpr std::string_view kNames[] = {"outer_mean", "outer_difference", "outer_update"};

@@ -34,6 +34,37 @@ struct Adafactor {
   std::int64_t rows = 0, cols = 0;
   std::int64_t elements() const { return rows > 0 ? rows * cols : cols; }
 };
+// The same of tensors of which ranks have parts, in a flat range of `elements`, from place * elements on of the range
+// that the tensors lie in, place being the rank's among those that differ on `shards` only:
+//   sums     {grad, coefficient?} -> {sums f32}: of each matrix the sums of s along its rows and its columns, 0 where
+//            this rank has none, to be added up over all ranks that have parts;
+//   squares  {grad, coefficient?, sums?, means f32} -> {means, squares f32 [tensors]}: the means, and of each tensor
+//            the sum of u^2 here, to be added up likewise;
+//   apply    {grad, coefficient?, means, squares, param, master?} -> {param, master?}.
+// means: of each tensor rows + cols of the whole matrix, or all elements of what is none (where a tensor group splits
+// it, of the rank's part; those of other ranks' shards stay 0). A coefficient that is not a number: nothing changes.
+// `once`: every rank of a tensor group has the same, and the first counts it.
+struct AdafactorTensor {
+  std::int64_t offset = 0, elements = 0;  // of the rank's part of the tensor group
+  std::int64_t rows = 0, cols = 0;        // of the whole; rows 0: no matrix
+  std::int64_t own_cols = 0;              // of the part: fewer where the group splits columns
+  std::int64_t block = 0;                 // where it splits rows: as many are one rank's, the next the next one's; or 0
+  std::int64_t parts = 1;                 // ranks of the tensor group that have one
+  std::int64_t whole = 0;                 // elements of all parts
+  std::int64_t means = 0, sums = 0;       // where its own begin
+  bool once = false;
+  std::int64_t summed() const { return rows > 0 ? rows + cols : 0; }
+  std::int64_t kept() const { return rows > 0 ? rows + cols : elements; }
+};
+enum class AdafactorPart : unsigned char { sums, squares, apply };
+struct AdafactorParts {
+  AdafactorPart part = AdafactorPart::sums;
+  bool master = false, clip = false;
+  std::int64_t elements = 0;
+  AxisSet shards = {};
+  std::int64_t means = 0, sums = 0;  // elements
+  std::vector<AdafactorTensor> tensors;
+};
 // One step of Muon (Jordan et al. 2024, https://kellerjordan.github.io/posts/muon, with Nesterov momentum, and the
 // scale and weight decay of Liu et al. 2025, arXiv 2502.16982, section 2.2) on `matrices` matrices [rows, cols] in a
 // tensor of `elements`: {grad, coefficient f32 [1]?, param, master f32?, momentum f32} -> {param, master?, momentum,

@@ -14,6 +14,7 @@
 #include "sim/plan/expert_loads.h"
 #include "sim/plan/schedule/schedule.h"
 #include "sim/program/work.h"
+#include "sim/run/device_kinds.h"
 #include "sim/search/least_times.h"
 
 namespace rehearse::search {
@@ -25,6 +26,7 @@ using program::Op;
 plan::Scenario on_one_stage(plan::Scenario scenario) {
   plan::Plan& p = scenario.plan;
   p.layers_per_stage = {scenario.model.layers};
+  p.layers_by_time = false;
   p.pipeline = p.chunks = 1;
   p.zero = 0, p.zero_group = plan::Plan::kAllShard, p.replicas = 1, p.local_steps = 0;
   p.data = p.expert_replicas();
@@ -173,7 +175,10 @@ void add_memory(const program::Role& role, const Units& units, bool all_trained,
     if (buffer.cls == program::BufferClass::gradient && !buffer.is_view() &&
         buffer.lifetime == program::Lifetime::persistent)
       gradients += buffer.bytes();
-    if (buffer.cls == program::BufferClass::optimizer && !buffer.is_view()) optimizer += buffer.bytes();
+    // Means of rows and columns are not as many as parameters, and no shard has fewer.
+    const bool means = buffer.name.starts_with("means.") || buffer.name.starts_with("row_means.") ||
+                       buffer.name.starts_with("col_means.");
+    if (buffer.cls == program::BufferClass::optimizer && !buffer.is_view() && !means) optimizer += buffer.bytes();
     UnitFloor* const unit = unit_at(floor, units.of(buffer.name));
     if (unit == nullptr) continue;
     if (buffer.cls == program::BufferClass::parameter && buffer.lifetime == program::Lifetime::persistent) {
@@ -296,6 +301,7 @@ bool uneven(const cluster::Cluster& cluster) {
   std::map<cluster::ResourceKind, Bandwidth> rates;
   for (const cluster::Resource& r : cluster.resources())
     if (rates.try_emplace(r.kind, r.capacity).first->second != r.capacity) return true;
+  if (cluster.device_names().size() > 1) return true;
   const int node = cluster.devices_per_node();
   for (int device = 0; device < cluster.devices(); ++device)
     if (cluster.node_of(device) != device / node) return true;
@@ -309,21 +315,105 @@ Time CollectiveTimes::of(program::CollectiveKind kind, const std::vector<int>& m
   return known->second;
 }
 
-PlanFloor plan_floor(const LayerFloor& layers, const plan::Scenario& scenario, CollectiveTimes& collectives) {
+std::vector<LayerFloor> layer_floors(const plan::Scenario& scenario, const run::Machine& machine) {
+  std::vector<LayerFloor> floors;
+  for (int kind = 0; kind < machine.kinds(); ++kind)
+    floors.push_back(
+        LayerFloor::of(scenario, machine.costs_of(kind), machine.collectives.model(), uneven(*machine.cluster)));
+  return floors;
+}
+
+namespace {
+
+// Of a stage what its layers take on each kind of device that it is on: the least of them, and the most.
+struct StageWork {
+  std::int64_t least = INT64_MAX, most = 0;
+  std::int64_t fill = INT64_MAX;  // least: of a first slot, and of a last one
+};
+
+// Times of the model's parts on each kind of device.
+class PartsOfKinds {
+ public:
+  PartsOfKinds(const std::vector<LayerFloor>& of_kinds, const plan::Scenario& scenario)
+      : plan_(scenario.plan), schedule_(plan::schedule_of(plan_.schedule, plan_.pipeline)) {
+    for (const LayerFloor& floor : of_kinds) parts_.push_back(parts_of(floor, plan_));
+    // The first and the last slots of a stage are of the model's first parts, one a stage, where a backward is whole.
+    drains_ = !schedule_.parts_backward() && !plan_.overlap_expert_exchange && plan_.pipeline > 1;
+  }
+
+  const std::vector<Part>& first() const { return parts_.front(); }
+
+  StageWork of_stage(int stage, const std::vector<int>& kinds) const {
+    StageWork work;
+    for (const int kind : kinds) {
+      const std::vector<Part>& parts = parts_[static_cast<std::size_t>(kind)];
+      std::int64_t sum = 0;
+      for (std::size_t i = 0; i < parts.size(); ++i)
+        if (schedule_.stage_of(static_cast<int>(i), static_cast<int>(plan_.pipeline)) == stage)
+          sum += parts[i].forward + parts[i].backward;
+      work.least = std::min(work.least, sum), work.most = std::max(work.most, sum);
+      const Part& own = parts[static_cast<std::size_t>(stage)];
+      // What a backward begins with by computing it again needs no gradient yet.
+      const std::int64_t at_once = plan_.recompute == plan::Recompute::none ? 0 : own.last_forward;
+      work.fill = std::min(work.fill, own.forward + (drains_ ? std::max<std::int64_t>(own.backward - at_once, 0) : 0));
+    }
+    return work;
+  }
+
+  // Of all stages together, each layer on the kind that takes least of it.
+  std::int64_t of_all() const {
+    std::int64_t sum = 0;
+    for (std::size_t i = 0; i < first().size(); ++i) {
+      std::int64_t least = INT64_MAX;
+      for (const std::vector<Part>& parts : parts_) least = std::min(least, parts[i].forward + parts[i].backward);
+      sum += least;
+    }
+    return sum;
+  }
+
+ private:
+  const plan::Plan& plan_;
+  const plan::PipelineSchedule& schedule_;
+  std::vector<std::vector<Part>> parts_;  // by kind
+  bool drains_ = false;
+};
+
+// Kinds of devices by stage.
+std::vector<std::vector<int>> kinds_of_stages(const plan::Scenario& scenario, const run::Machine& machine) {
+  std::vector<std::vector<int>> kinds(static_cast<std::size_t>(scenario.plan.pipeline), {0});
+  if (machine.kinds() == 1) return kinds;
+  kinds.clear();
+  for (run::StageDevices& stage : run::devices_of_stages(*machine.cluster, scenario.grid()))
+    kinds.push_back(std::move(stage.kinds));
+  return kinds;
+}
+
+}  // namespace
+
+PlanFloor plan_floor(const std::vector<LayerFloor>& of_kinds, const plan::Scenario& scenario,
+                     const run::Machine& machine, CollectiveTimes& collectives) {
   PlanFloor floor;
-  if (layers.layers.empty()) return floor;
+  if (of_kinds.front().layers.empty()) return floor;
   const plan::Plan& p = scenario.plan;
-  const std::vector<Part> parts = parts_of(layers, p);
+  const PartsOfKinds work(of_kinds, scenario);
+  const std::vector<Part>& parts = work.first();
   const plan::PipelineSchedule& schedule = plan::schedule_of(p.schedule, p.pipeline);
   const auto stages = static_cast<int>(p.pipeline);
   const std::int64_t micro_batches = scenario.training.micro_batches(p);
   const std::int64_t shards = p.context * p.data / p.replicas;
   // Layers keep unlike bytes then: some are recomputed, or what an operation keeps depends on who reads it.
   const bool recomputes_some = p.recompute_layers > 0 || p.recompute_every > 1 || p.recompute == plan::Recompute::ops;
-  // The first and the last slots of a stage are of the model's first parts, one a stage, where a backward is whole.
-  const bool drains = !schedule.parts_backward() && !p.overlap_expert_exchange && p.pipeline > 1;
   const bool meets =
       scenario.training.clip > 0 && !scenario.data.takes_time();  // else a stage may begin its step before the others
+  const bool mixed = machine.kinds() > 1;
+  if (p.layers_by_time) {
+    floor.step = Time::from_ps(micro_batches * (work.of_all() / stages));
+    return floor;
+  }
+  // Between meetings every rank does what its stage does, also on the slowest kind; with experts loads may be unlike,
+  // and with local steps workers do not meet.
+  const bool slowest = meets && scenario.model.experts == 0 && !p.steps_apart();
+  const std::vector<std::vector<int>> kinds = kinds_of_stages(scenario, machine);
   std::int64_t before = 0;
   for (int stage = 0; stage < stages; ++stage) {
     Part all;
@@ -331,17 +421,15 @@ PlanFloor plan_floor(const LayerFloor& layers, const plan::Scenario& scenario, C
     for (std::size_t i = 0; i < parts.size(); ++i) {
       if (schedule.stage_of(static_cast<int>(i), stages) != stage) continue;
       ++chunks;
-      all.forward += parts[i].forward, all.backward += parts[i].backward, all.kept += parts[i].kept;
+      all.kept += parts[i].kept;
       all.parameters += parts[i].parameters, all.gradients += parts[i].gradients, all.optimizer += parts[i].optimizer;
     }
-    const std::int64_t step = micro_batches * (all.forward + all.backward) + (meets ? before : 0);
+    const StageWork own = work.of_stage(stage, kinds[static_cast<std::size_t>(stage)]);
+    const std::int64_t step = micro_batches * (slowest ? own.most : own.least) + (meets ? before : 0);
     floor.step = std::max(floor.step, Time::from_ps(step));
-    if (stage == 0)
+    if (stage == 0 && (meets || !mixed))
       floor.step = std::max(floor.step, data_floor(all, stage_layers(p, schedule), scenario, collectives));
-    const Part& own = parts[static_cast<std::size_t>(stage)];
-    // What a backward begins with by computing it again needs no gradient yet.
-    const std::int64_t at_once = p.recompute == plan::Recompute::none ? 0 : own.last_forward;
-    before += own.forward + (drains ? std::max<std::int64_t>(own.backward - at_once, 0) : 0);
+    before += own.fill;
 
     const plan::PipelinePlace place{stage, stages, chunks, false};
     const int held = recomputes_some || p.offload_activations || schedule.parts_backward()

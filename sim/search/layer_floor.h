@@ -26,6 +26,7 @@
 #include "sim/collective/collective.h"
 #include "sim/cost/cost.h"
 #include "sim/plan/scenario.h"
+#include "sim/run/prepared.h"
 
 namespace rehearse::search {
 
@@ -47,7 +48,7 @@ struct LayerFloor {
 };
 
 // Whether groups of ranks that lie alike may have unlike links: links of a kind have different rates, devices are not
-// in the order of their nodes, or the last node is not full.
+// in the order of their nodes, the last node is not full, or there are several kinds of devices.
 bool uneven(const cluster::Cluster& cluster);
 
 struct PlanFloor {
@@ -67,6 +68,10 @@ class CollectiveTimes {
   std::map<std::tuple<program::CollectiveKind, std::int64_t, std::vector<int>>, Time> known_;
 };
 
-PlanFloor plan_floor(const LayerFloor& layers, const plan::Scenario& scenario, CollectiveTimes& collectives);
+// Of each kind of device of the machine its layers. With layers_per_stage: by_time, which says how many layers a stage
+// has only when it is lowered, stages have the mean of all work, and nothing is known of memory.
+PlanFloor plan_floor(const std::vector<LayerFloor>& of_kinds, const plan::Scenario& scenario,
+                     const run::Machine& machine, CollectiveTimes& collectives);
+std::vector<LayerFloor> layer_floors(const plan::Scenario& scenario, const run::Machine& machine);
 
 }  // namespace rehearse::search

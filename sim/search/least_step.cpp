@@ -9,6 +9,7 @@
 #include <tuple>
 #include <vector>
 
+#include "sim/base/check.h"
 #include "sim/search/body_paths.h"
 
 namespace rehearse::search {
@@ -16,21 +17,34 @@ namespace {
 
 constexpr std::int64_t kNotThere = INT64_MIN / 4;
 
+// What the ranks that a role stands for run on, and which they are: one of each stage that has it, or all.
+struct RoleRanks {
+  const cost::CostModel* costs = nullptr;
+  std::vector<int> ranks;
+};
+
+std::vector<RoleRanks> one_a_stage(const lower::DistinctStages& lowered, const plan::RankGrid& grid,
+                                   const cost::CostModel& costs) {
+  std::vector<RoleRanks> roles;
+  for (std::size_t r = 0; r < lowered.program.roles.size(); ++r) {
+    const int first = grid.rank(lowered.program.roles[r].ranks.first());
+    RoleRanks& role = roles.emplace_back(RoleRanks{&costs, {}});
+    for (std::size_t s = 0; s < lowered.role_of.size(); ++s)
+      if (lowered.role_of[s] == r)
+        role.ranks.push_back(
+            grid.peer(first, Axis::pipeline, static_cast<int>(s) - grid.coordinate(first, Axis::pipeline)));
+  }
+  return roles;
+}
+
 // One of each stage's ranks, step after step.
 class Steps {
  public:
-  Steps(const lower::DistinctStages& lowered, const plan::RankGrid& grid, const cost::CostModel& costs,
+  Steps(const lower::DistinctStages& lowered, const plan::RankGrid& grid, const std::vector<RoleRanks>& roles,
         const collective::CollectiveModel& collectives)
       : program_(lowered.program), lowered_(lowered), stages_(lowered.role_of.size()) {
-    for (std::size_t r = 0; r < program_.roles.size(); ++r) {
-      const int first = grid.rank(program_.roles[r].ranks.first());
-      std::vector<int> ranks;
-      for (std::size_t s = 0; s < stages_; ++s)
-        if (lowered.role_of[s] == r)
-          ranks.push_back(
-              grid.peer(first, Axis::pipeline, static_cast<int>(s) - grid.coordinate(first, Axis::pipeline)));
-      paths_.push_back(paths_of(program_, program_.roles[r], grid, ranks, costs, collectives));
-    }
+    for (std::size_t r = 0; r < program_.roles.size(); ++r)
+      paths_.push_back(paths_of(program_, program_.roles[r], grid, roles[r].ranks, *roles[r].costs, collectives));
   }
 
   // The ends of so many steps of all stages, if each is ready at `starts`; nothing if they wait for one another.
@@ -209,10 +223,10 @@ Time below(std::int64_t ps) {
 
 }  // namespace
 
-Time least_step(const lower::DistinctStages& lowered, const plan::RankGrid& grid, const cost::CostModel& costs,
-                const collective::CollectiveModel& collectives, bool together) {
-  Steps steps(lowered, grid, costs, collectives);
-  if (together && steps.meet()) {
+namespace {
+
+Time least_of(Steps& steps, bool together) {
+  if (together) {
     const auto ends = steps.ends(std::vector<std::int64_t>(steps.stages(), 0), 2);
     return ends ? below((*ends)[1] - (*ends)[0]) : Time();
   }
@@ -224,6 +238,58 @@ Time least_step(const lower::DistinctStages& lowered, const plan::RankGrid& grid
     least = std::min(least, ends ? (*ends)[1] - steps.end_of(s, 0) : 0);
   }
   return below(least);
+}
+
+// By the kinds of devices of one rank a stage: of all that lie so, the ranks of each stage.
+std::map<std::vector<int>, std::vector<std::vector<int>>> ranks_by_kinds(const plan::RankGrid& grid,
+                                                                         const cluster::Cluster& cluster) {
+  const int stages = grid.size(Axis::pipeline);
+  std::map<std::vector<int>, std::vector<std::vector<int>>> all;
+  for (int rank = 0; rank < grid.ranks(); ++rank) {
+    if (grid.coordinate(rank, Axis::pipeline) != 0) continue;
+    std::vector<int> ranks, kinds;
+    for (int s = 0; s < stages; ++s) {
+      ranks.push_back(grid.peer(rank, Axis::pipeline, s));
+      kinds.push_back(cluster.kind_of(ranks.back()));
+    }
+    std::vector<std::vector<int>>& of_stages = all[kinds];
+    of_stages.resize(ranks.size());
+    for (std::size_t s = 0; s < ranks.size(); ++s) of_stages[s].push_back(ranks[s]);
+  }
+  return all;
+}
+
+}  // namespace
+
+Time least_step(const lower::DistinctStages& lowered, const plan::RankGrid& grid, const cost::CostModel& costs,
+                const collective::CollectiveModel& collectives, bool together) {
+  Steps steps(lowered, grid, one_a_stage(lowered, grid, costs), collectives);
+  return least_of(steps, together && steps.meet());
+}
+
+Time least_step(const lower::DistinctStages& lowered, const plan::RankGrid& grid, const run::Machine& machine,
+                bool together) {
+  const collective::CollectiveModel& collectives = machine.collectives.model();
+  if (machine.kinds() == 1) return least_step(lowered, grid, *machine.costs, collectives, together);
+  // Roles of one place among others (of experts, of tables) are those of rank 0's.
+  const bool unlike = !lowered.program.parts.empty();
+  std::optional<Time> found;
+  for (const auto& [kinds, ranks] : ranks_by_kinds(grid, *machine.cluster)) {
+    if (unlike && ranks.front().front() != 0) continue;
+    std::vector<RoleRanks> roles(lowered.program.roles.size());
+    for (std::size_t s = 0; s < kinds.size(); ++s) {
+      RoleRanks& role = roles[lowered.role_of[s]];
+      REHEARSE_CHECK(role.ranks.empty(), "stage {} shares its role with another", s);
+      role.costs = &machine.costs_of(kinds[s]);
+      role.ranks = unlike ? std::vector<int>{ranks[s].front()} : ranks[s];
+    }
+    Steps steps(lowered, grid, roles, collectives);
+    const bool meet = together && steps.meet();
+    if (unlike && !meet) return Time();
+    const Time own = least_of(steps, meet);
+    found = !found ? own : meet ? std::max(*found, own) : std::min(*found, own);
+  }
+  return found.value_or(Time());
 }
 
 }  // namespace rehearse::search

@@ -22,6 +22,7 @@
 #include "sim/cost/cost.h"
 #include "sim/lower/lower.h"
 #include "sim/plan/rank_grid.h"
+#include "sim/run/prepared.h"
 
 namespace rehearse::search {
 
@@ -30,5 +31,11 @@ namespace rehearse::search {
 // Throws InputError for kernels and groups that cannot be costed.
 Time least_step(const lower::DistinctStages& stages, const plan::RankGrid& grid, const cost::CostModel& costs,
                 const collective::CollectiveModel& collectives, bool together = true);
+
+// The same where a machine has several kinds of devices, with each stage lowered by itself (lower_distinct's `alike`
+// false). Ranks of one kind in every stage are taken together, their transfers as fast as the fastest of them: if all
+// ranks meet no step takes less than any such ranks need, else none less than those that need least.
+Time least_step(const lower::DistinctStages& stages, const plan::RankGrid& grid, const run::Machine& machine,
+                bool together = true);
 
 }  // namespace rehearse::search

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <map>
+#include <set>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -26,8 +27,10 @@ class TransferTimes {
 
   std::int64_t collective(const program::Op& op, const program::Collective& c) {
     const std::int64_t bytes = program::collective_bytes(op);
+    std::set<std::vector<int>> asked;  // several of the ranks may be members of one group
     const auto ask = [&](int rank) {
       const std::vector<int> members = members_of(c, rank);
+      if (!asked.insert(members).second) return INT64_MAX;
       if (c.parts < 0 && c.to.experts == 0) return collectives_.collective(c.kind, members, Bytes(bytes)).alone().ps();
       std::vector<Bytes> parts = program::part_bytes(program_, c.parts, bytes, members.size());
       return collectives_.exchange(members, {std::move(parts), c.back, c.to}).alone().ps();

@@ -17,12 +17,13 @@
 #include "sim/base/in_parallel.h"
 #include "sim/base/interrupt.h"
 #include "sim/lower/lower.h"
-#include "sim/program/memory_plan.h"
+#include "sim/run/device_kinds.h"
 #include "sim/run/energy.h"
 #include "sim/run/fit.h"
 #include "sim/run/prepared.h"
 #include "sim/search/layer_floor.h"
 #include "sim/search/least_step.h"
+#include "sim/search/machines.h"
 
 namespace rehearse::search {
 namespace {
@@ -57,61 +58,19 @@ plan::Scenario any_plan(const Request& request) {
   }
 }
 
-// What all plans share: the scenario's machine, one a framework, since `framework: auto` chooses by the plan, and one a
-// cluster and list of calibrations, where keys of these are ranged over.
-class Machines {
- public:
-  explicit Machines(const run::Options& options) : options_(options) {}
-
-  std::shared_ptr<const run::Machine> of(const plan::Scenario& scenario) {
-    const std::lock_guard lock(mutex_);
-    if (scenario.plan.layers_by_time)
-      throw InputError(Diagnostic{"", 0, 0, "plan.layers_per_stage",
-                                  "by_time is not searched: a plan's bounds need its layers",
-                                  "leave it out here, and try it on the best plans with rehearse simulate"});
-    std::string key =
-        fmt::format("{} {} {} {} {}", scenario.framework.name, scenario.cluster.topology, scenario.cluster.gpus,
-                    scenario.cluster.threads_per_rank, fmt::join(scenario.calibrations, " "));
-    for (const auto& [path, value] : scenario.cluster.overrides) key += fmt::format(" {}={}", path, value);
-    for (const plan::PinnedCollective& pin : scenario.cluster.collectives)
-      key += fmt::format(" {} {} {}", pin.kind, pin.algorithm, pin.protocol);
-    auto& machine = known_[key];
-    if (!machine) {
-      auto made = std::make_shared<run::Machine>(scenario, options_);
-      if (made->kinds() > 1)
-        throw InputError(Diagnostic{"", 0, 0, "cluster.nodes",
-                                    fmt::format("plans are searched on one kind of device; this cluster has {}: {}",
-                                                made->kinds(), fmt::join(made->cluster->device_names(), ", ")),
-                                    "rehearse simulate --sweep compares plans on it"});
-      machine = std::move(made);
-      collectives_.emplace(machine.get(), std::make_unique<CollectiveTimes>(machine->collectives.model()));
-    }
-    return machine;
-  }
-  CollectiveTimes& collectives_of(const run::Machine& machine) {
-    const std::lock_guard lock(mutex_);
-    return *collectives_.at(&machine);
-  }
-
- private:
-  const run::Options& options_;
-  std::mutex mutex_;
-  std::map<std::string, std::shared_ptr<const run::Machine>> known_;
-  std::map<const run::Machine*, std::unique_ptr<CollectiveTimes>> collectives_;
-};
-
 class Search {
  public:
   explicit Search(const Request& request)
       : request_(request), options_(options_of(request)), machines_(options_), began_(Clock::now()) {
     const plan::Scenario scenario = any_plan(request);
     refuse_what_varies(scenario);
-    const cost::Device& device = machines_.of(scenario)->costs->device();
-    if (request.objective == Objective::energy && !device.power.known())
-      throw InputError(Diagnostic{"--objective", 0, 0, "", fmt::format("{} says nothing of its power", device.file),
-                                  "step_time, cost or memory"});
-    out_.room_bytes = room_on(device, scenario);
-    out_.space = space_of(scenario, request.assignments, request.ranges, device.memory);
+    const auto machine = machines_.of(scenario);
+    for (int kind = 0; kind < machine->kinds() && request.objective == Objective::energy; ++kind)
+      if (const cost::Device& device = machine->costs_of(kind).device(); !device.power.known())
+        throw InputError(Diagnostic{"--objective", 0, 0, "", fmt::format("{} says nothing of its power", device.file),
+                                    "step_time, cost or memory"});
+    out_.room_bytes = most_room(*machine, scenario);
+    out_.space = space_of(scenario, request.assignments, request.ranges, least_memory(*machine));
     for (Choice& choice : choices(out_.space, scenario)) out_.plans.emplace_back().choice = std::move(choice);
   }
 
@@ -153,8 +112,14 @@ class Search {
     };
     if (!scenario.jobs.empty())
       refuse("cluster.jobs", "a search is of one job's plans", "leave the jobs out, or sweep with `rehearse simulate`");
-    if (scenario.noise.any())
-      refuse("noise", "plans are compared without noise", "--set noise={}, then `rehearse simulate --samples` of one");
+    // Ranks that are slow throughout leave every step alike; none is faster than without.
+    plan::Noise others = scenario.noise;
+    if (std::all_of(others.slow_ranks.begin(), others.slow_ranks.end(),
+                    [](const plan::SlowRanks& slow) { return slow.factor >= 1; }))
+      others.slow_ranks.clear();
+    if (others.any())
+      refuse("noise", "plans are compared without noise, but for slow_ranks with factors of 1 and more",
+             "--set noise={}, then `rehearse simulate --samples` of one");
   }
 
   plan::Scenario read(const Plan& plan) const {
@@ -206,8 +171,10 @@ class Search {
       plan.gpus = scenario.cluster.gpus;
       plan.complexity = complexity(scenario.plan);
       const PlanFloor floor =
-          plan_floor(*layers_of(plan, scenario, *machine), scenario, machines_.collectives_of(*machine));
-      give_bounds(plan, scenario, *machine, Status::floored, floor.step, floor.bytes + reserve_of(scenario, *machine));
+          plan_floor(*layers_of(plan, scenario, *machine), scenario, *machine, machines_.collectives_of(*machine));
+      const std::int64_t bytes = floor.bytes + reserve_of(scenario, *machine);
+      const bool fits = bytes <= most_room(*machine, scenario);
+      give_bounds(plan, scenario, *machine, fits ? Status::floored : Status::too_large, floor.step, bytes);
     } catch (const InputError& error) {
       forbid(i, error);
     }
@@ -223,8 +190,8 @@ class Search {
   }
 
   // Those of the plans that differ from this one in such keys alone.
-  std::shared_ptr<const LayerFloor> layers_of(const Plan& plan, const plan::Scenario& scenario,
-                                              const run::Machine& machine) {
+  std::shared_ptr<const std::vector<LayerFloor>> layers_of(const Plan& plan, const plan::Scenario& scenario,
+                                                           const run::Machine& machine) {
     std::string key = scenario.framework.name;
     for (std::size_t k = 0; k < out_.space.keys.size(); ++k)
       if (!is_separate_from_layers(out_.space.keys[k].key)) key += " " + out_.space.keys[k].values[plan.choice[k]];
@@ -237,48 +204,31 @@ class Search {
     }
     const std::lock_guard lock(family->mutex);
     if (!family->layers)
-      family->layers = std::make_shared<const LayerFloor>(
-          LayerFloor::of(scenario, *machine.costs, machine.collectives.model(), uneven(*machine.cluster)));
+      family->layers = std::make_shared<const std::vector<LayerFloor>>(layer_floors(scenario, machine));
     return family->layers;
   }
 
   // The plan lowered.
   void bound(Plan& plan) {
-    const plan::Scenario scenario = read(plan);
-    const auto machine = machines_.of(scenario);
+    const plan::Scenario said = read(plan);
+    const auto machine = machines_.of(said);
+    const std::optional<run::ChosenLayers> chosen = run::choose_layers(said, *machine);
+    const plan::Scenario& scenario = chosen ? chosen->scenario : said;
     const lower::DistinctStages stages = lower::lower_distinct(scenario, !uneven(*machine->cluster));
-    const std::int64_t bytes = least_bytes(stages.program) + reserve_of(scenario, *machine);
-    const bool fits = bytes <= room_on(machine->costs->device(), scenario);
-    const Time step = fits ? least_step(stages, scenario.grid(), *machine->costs, machine->collectives.model(),
-                                        !scenario.data.takes_time())
-                           : plan.least;
-    give_bounds(plan, scenario, *machine, Status::bounded, std::max(step, plan.least), bytes);
+    const LeastMemory memory = least_memory(stages, scenario, *machine);
+    const Time step =
+        memory.fits ? least_step(stages, scenario.grid(), *machine, !scenario.data.takes_time()) : plan.least;
+    give_bounds(plan, scenario, *machine, memory.fits ? Status::bounded : Status::too_large, std::max(step, plan.least),
+                memory.bytes);
   }
 
   void give_bounds(Plan& plan, const plan::Scenario& scenario, const run::Machine& machine, Status status, Time step,
                    std::int64_t bytes) const {
-    const cost::Device& device = machine.costs->device();
     plan.least = step;
     plan.least_bytes = bytes;
-    plan.status = bytes > room_on(device, scenario) ? Status::too_large : status;
-    const double idle_watts = device.power.known() ? device.power.idle_w.value : 0;
+    plan.status = status;
     plan.objective = objective_of(request_.objective, step, plan.gpus, scenario.training.global_batch, bytes,
-                                  step.seconds() * idle_watts * static_cast<double>(plan.gpus));
-  }
-
-  static std::int64_t reserve_of(const plan::Scenario& scenario, const run::Machine& machine) {
-    return machine.costs->device().cpu ? 0 : scenario.framework.memory_reserve.count();
-  }
-
-  static std::int64_t room_on(const cost::Device& device, const plan::Scenario& scenario) {
-    return device.memory.count() - run::headroom_on(device, scenario);
-  }
-
-  // Of the stage whose tensors need most, without what placing them takes beyond that.
-  static std::int64_t least_bytes(const program::Program& program) {
-    std::int64_t most = 0;
-    for (const program::Role& role : program.roles) most = std::max(most, program::memory_peak(role).peak_bytes);
-    return most;
+                                  step.seconds() * idle_watts(machine) * static_cast<double>(plan.gpus));
   }
 
   bool open(std::size_t plan) const {
@@ -493,17 +443,16 @@ class Search {
     run::Options options = options_;
     options.machine = machines_.of(scenario);
     const run::Prepared prepared(scenario, options);
-    const cost::Device& device = prepared.costs().device();
-    const auto stages = run::stages_on(device, scenario, prepared.program(), prepared.arenas());
+    const auto stages = run::stages_of(prepared.machine(), scenario, prepared.program(), prepared.arenas());
     plan.least_bytes = run::largest_peak(stages);
     const auto [on_host, room_there] = run::fullest_host(prepared.cluster(), prepared.grid(), stages);
-    if (plan.least_bytes > room_on(device, scenario) || (room_there > 0 && on_host > room_there)) {
+    if (!run::least_room(prepared.machine(), scenario, stages).fits() || (room_there > 0 && on_host > room_there)) {
       plan.status = Status::too_large;
       return;
     }
     const engine::Outcome outcome = prepared.simulate(prepared.engine_options());
     plan.step = outcome.step_time;
-    const result::Energy energy = run::energy_of(prepared.program(), prepared.grid(), device, outcome);
+    const result::Energy energy = run::energy_of(prepared, outcome);
     plan.joules = energy.known ? energy.joules() : 0;
     plan.status = Status::simulated;
     plan.objective = objective_of(request_.objective, plan.step, plan.gpus, scenario.training.global_batch,
@@ -545,8 +494,8 @@ class Search {
   }
 
   struct Family {
-    std::mutex mutex;  // while its layers are lowered
-    std::shared_ptr<const LayerFloor> layers;
+    std::mutex mutex;                                       // while its layers are lowered
+    std::shared_ptr<const std::vector<LayerFloor>> layers;  // by kind of device
   };
 
   const Request& request_;

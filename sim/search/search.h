@@ -119,8 +119,9 @@ struct Outcome {
                         // without answers
 };
 
-// Throws InputError for a scenario that is wrong whatever its plan, with noise of kernels or with jobs alongside it;
-// Interrupted where a signal ends it before a plan is simulated, or where several processes share it.
+// Throws InputError for a scenario that is wrong whatever its plan, with noise other than ranks that are slow
+// throughout or with jobs alongside it; Interrupted where a signal ends it before a plan is simulated, or where several
+// processes share it.
 Outcome search(const Request& request);
 
 // The scenario with some plan that can be: for its model, batch and cluster. Throws InputError.

@@ -17,6 +17,11 @@ namespace {
 
 constexpr std::int64_t kMostTensor = 64, kMostChunks = 16, kMostMicroBatch = 64, kLeastTokens = 1024;
 
+// Where the values of a key are these, some plans say the same.
+constexpr std::array<const char*, 2> kRankOrders = {"[tensor, context, expert, data, pipeline]",
+                                                    "[tensor, context, expert, pipeline, data]"};
+constexpr std::array<const char*, 2> kLayersPerStage = {"auto", "by_time"};
+
 std::vector<std::string> texts(const std::vector<std::int64_t>& numbers) {
   std::vector<std::string> list;
   for (const std::int64_t n : numbers) list.push_back(std::to_string(n));
@@ -78,6 +83,8 @@ class Numbers {
     zero_ = bind("plan.zero", p.zero);
     zero_group_ = bind("plan.zero_group", 0);
     sequence_ = bind("plan.sequence_parallel", p.sequence_parallel ? 1 : 0);
+    order_ = bind("plan.rank_order", 0);
+    layers_ = bind("plan.layers_per_stage", 0);
   }
 
   // Whether the first `known` keys of a choice can be part of one that is to be looked at.
@@ -102,6 +109,8 @@ class Numbers {
     const std::int64_t p = number(pipeline_);
     if (gpus % (t * cp * p) != 0 || p > layers()) return false;
     const std::int64_t data = gpus / (t * cp * p);
+    if (has(order_) && is_of(order_, kRankOrders) && (p == 1 || data == 1) && !first(order_)) return false;
+    if (has(layers_) && is_of(layers_, kLayersPerStage) && p == 1 && !first(layers_)) return false;
     if (has(schedule_) && has(chunks_) && !schedule_fits(c, p, number(chunks_))) return false;
     if (has(micro_batch_) && has(batch_)) {
       const std::int64_t batch = number(batch_), at_once = data * number(micro_batch_);
@@ -131,6 +140,10 @@ class Numbers {
     }
   };
 
+  static bool is_of(const Bound& bound, const std::array<const char*, 2>& values) {
+    return bound.key != nullptr &&
+           std::equal(bound.key->values.begin(), bound.key->values.end(), values.begin(), values.end());
+  }
   std::int64_t layers() const { return plan::unit_count(scenario_.model); }
 
   // One of the plans that are the same: with one stage the first schedule without chunks; several chunks where the
@@ -162,7 +175,7 @@ class Numbers {
 
   const plan::Scenario& scenario_;
   Bound gpus_, tensor_, pipeline_, context_, expert_, expert_tensor_, chunks_, schedule_, micro_batch_, batch_, zero_,
-      zero_group_, sequence_;
+      zero_group_, sequence_, order_, layers_;
 };
 
 }  // namespace
@@ -220,9 +233,14 @@ Space space_of(const plan::Scenario& scenario, const std::vector<std::string>& f
       add("plan.expert_tensor", {"auto", "1"});
     }
   }
+  const bool unlike = !scenario.cluster.nodes.empty() || !scenario.noise.slow_ranks.empty();
   add("plan.pipeline", texts(divisors(most_gpus, std::min<std::int64_t>(most_gpus, plan::unit_count(model)))));
   if (transformer) add("plan.chunks", texts(divisors(plan::unit_count(model), kMostChunks)));
   add("plan.schedule", schedules_of(scenario.framework));
+  if (unlike) {
+    add("plan.rank_order", {kRankOrders.begin(), kRankOrders.end()});
+    if (transformer) add("plan.layers_per_stage", {kLayersPerStage.begin(), kLayersPerStage.end()});
+  }
   // Examples of models that are no transformers are small: all of a replica's may be one micro-batch.
   const std::int64_t most = transformer ? kMostMicroBatch : scenario.training.global_batch;
   std::vector<std::int64_t> micro_batches;
@@ -285,7 +303,8 @@ bool follows(const std::string& key, const std::string& other) {
   const auto of_stages = [](const std::string& k) {
     return k == "plan.pipeline" || k == "plan.schedule" || k == "plan.chunks";
   };
-  return of_stages(key) && of_stages(other) && other != "plan.pipeline";
+  const bool of_unlike = other == "plan.rank_order" || other == "plan.layers_per_stage";
+  return of_stages(key) && (of_stages(other) || of_unlike) && other != "plan.pipeline";
 }
 
 }  // namespace rehearse::search

@@ -37,6 +37,8 @@ struct Space {
 //   plan.zero                        0 to 3
 //   plan.recompute                   none, full; selective where attention keeps its scores
 //   plan.sequence_parallel           off, on
+//   plan.rank_order                  where devices or ranks are unlike: stages outermost, or replicas
+//   plan.layers_per_stage            there: auto, by_time
 //   plan.offload_optimizer           off, on; where all GPUs together have less than twice what parameters, gradients
 //                                    and optimizer states need
 // `fixed` keys (assigned by the user) have their one value; `ranges` those that are listed, also of other keys.

@@ -130,22 +130,20 @@ void check_bounds(const plan::Scenario& scenario, const run::Options& options, c
                   const RandomPlan& plan) {
   if (scenario.noise.any() || !scenario.jobs.empty() || options.fidelity != run::Fidelity::flow) return;
   if (options.steps < 2) return;
-  if (scenario.plan.layers_by_time) return;  // not searched, nor are mixed clusters
   const run::Machine machine(scenario, options);
-  if (machine.kinds() > 1) return;
-  if (scenario.noise.machine && machine.costs->device().jitter.any()) return;
-  const collective::CollectiveModel& collectives = machine.collectives.model();
-  search::CollectiveTimes times(collectives);
-  const bool uneven = search::uneven(*machine.cluster);
-  const search::PlanFloor floor =
-      search::plan_floor(search::LayerFloor::of(scenario, *machine.costs, collectives, uneven), scenario, times);
-  const lower::DistinctStages stages = lower::lower_distinct(scenario, !uneven);
-  const Time least =
-      search::least_step(stages, scenario.grid(), *machine.costs, collectives, !scenario.data.takes_time());
+  for (int kind = 0; kind < machine.kinds(); ++kind)
+    if (scenario.noise.machine && machine.costs_of(kind).device().jitter.any()) return;
+  search::CollectiveTimes times(machine.collectives.model());
+  const search::PlanFloor floor = search::plan_floor(search::layer_floors(scenario, machine), scenario, machine, times);
+  const std::optional<run::ChosenLayers> by_time = run::choose_layers(scenario, machine);
+  const plan::Scenario& whole = by_time ? by_time->scenario : scenario;
+  const lower::DistinctStages stages = lower::lower_distinct(whole, !search::uneven(*machine.cluster));
+  const Time least = search::least_step(stages, whole.grid(), machine, !whole.data.takes_time());
   std::int64_t peak = 0;
   for (const program::Role& role : stages.program.roles) peak = std::max(peak, program::memory_peak(role).peak_bytes);
   const std::int64_t most = run::largest_peak(r.stages);
   ++counts.bounded;
+  counts.bounded_mixed += machine.kinds() > 1 ? 1 : 0;
   counts.bound += least.seconds() / Time::from_ps(r.step_time_ps).seconds();
   require(least.ps() <= r.step_time_ps,
           fmt::format("a step of {} ps is to take {} ps at least", r.step_time_ps, least.ps()), plan);

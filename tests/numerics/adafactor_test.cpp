@@ -119,6 +119,9 @@ TEST(Adafactor, TwentyStepsHaveThePlainModelsLosses) {
   for (const Assignments& plan : {Assignments{},
                                   {"cluster.gpus=2"},
                                   {"cluster.gpus=2", "plan.pipeline=2"},
+                                  {"cluster.gpus=2", "plan.zero=1"},
+                                  {"cluster.gpus=4", "plan.zero=3"},
+                                  {"cluster.gpus=4", "plan.tensor=2", "plan.zero=2", "model.vocab=62"},
                                   {"framework=torch-ddp", "model.dropout=0"}}) {
     const plan::Scenario scenario = scenario_from(kPlain, plan);
     const std::vector<double> losses = performed(scenario, numerics::kPlainSteps, tokens.path()).result.loss;
@@ -155,9 +158,43 @@ std::vector<Case> adafactor_cases() {
     cases.push_back({name + "_context2", text, grid(2, 1, 1, 0, {"plan.context=2"}), rule});
     cases.push_back({name + "_torch_ddp", text, grid(2, 1, 1, 0, {"framework=torch-ddp"}), rule});
   }
-  cases.push_back({"gpt_tied_pipeline2", kGpt, grid(2, 1, 2, 0), {rule[0], rule[1], "model.tied_embeddings=true"}});
+  const Assignments tied = {rule[0], rule[1], "model.tied_embeddings=true"};
+  cases.push_back({"gpt_tied_pipeline2", kGpt, grid(2, 1, 2, 0), tied});
+  cases.push_back({"gpt_tied_pipeline2_zero2", kGpt, grid(4, 1, 2, 2), tied});
+  // What ranks have parts of.
+  for (const auto& [name, text] : {std::pair<std::string, std::string>{"gpt", kGpt}, {"llama", kLlama}}) {
+    for (const int zero : {1, 2, 3})
+      cases.push_back({name + "_zero" + std::to_string(zero), text, grid(3, 1, 1, zero), rule});
+    cases.push_back({name + "_tensor2", text, grid(2, 2, 1, 0), rule});
+    cases.push_back({name + "_tensor2_sequence_zero1", text, grid(4, 2, 1, 1, {"plan.sequence_parallel=true"}), rule});
+    cases.push_back({name + "_tensor2_pipeline2_zero2", text, grid(8, 2, 2, 2), rule});
+    cases.push_back({name + "_tensor2_zero3", text, grid(4, 2, 1, 3), rule});
+    cases.push_back({name + "_hybrid", text, grid(4, 1, 1, 3, {"plan.zero_group=2"}), rule});
+    cases.push_back({name + "_fsdp2", text, grid(2, 1, 1, 3, {"framework=torch-fsdp2"}), rule});
+    cases.push_back({name + "_context2_zero1", text, grid(4, 1, 1, 1, {"plan.context=2"}), rule});
+  }
+  cases.push_back({"llama_adapters_tensor2_zero1", kLlama, grid(4, 2, 1, 1), {rule[0], "training.lora_rank=4"}});
   return cases;
 }
+
+// Each expert's matrix is one by itself, on whatever ranks it lies.
+std::vector<Case> adafactor_expert_cases() {
+  const Assignments rule = {"training.optimizer=adafactor"};
+  const std::string moe =
+      "rehearse: 1\n"
+      "model: {family: moe, layers: 2, hidden: 32, heads: 8, kv_heads: 4, expert_ffn_hidden: 48, vocab: 250, "
+      "max_seq_len: 16, experts: 4, experts_per_token: 2, aux_loss: 0, buffer_factor: 2}\n" +
+      kTraining;
+  return {{"experts_ddp2", moe, grid(2, 1, 1, 0), rule},
+          {"experts_zero1", moe, grid(2, 1, 1, 1), rule},
+          {"experts_zero3", moe, grid(2, 1, 1, 3), rule},
+          {"experts_tensor2", moe, grid(2, 2, 1, 0), rule},
+          {"expert2", moe, grid(2, 1, 1, 0, {"plan.expert=2"}), rule},
+          {"expert2_zero1", moe, grid(4, 1, 1, 1, {"plan.expert=2"}), rule},
+          {"expert2_tensor2_zero2", moe, grid(4, 2, 1, 2, {"plan.expert=2"}), rule},
+          {"expert2_pipeline2_zero1", moe, grid(8, 1, 2, 1, {"plan.expert=2"}), rule}};
+}
+INSTANTIATE_TEST_SUITE_P(Experts, AdafactorPlans, testing::ValuesIn(adafactor_expert_cases()), name_of_case);
 INSTANTIATE_TEST_SUITE_P(Plans, AdafactorPlans, testing::ValuesIn(adafactor_cases()), name_of_case);
 
 // In 16 bits an fp32 copy is updated.

@@ -37,6 +37,7 @@ TEST(Memory, ArenasHoldWhatASimulationOfThePlanCounts) {
        "model={family: moe, layers: 4, hidden: 64, heads: 4, vocab: 257, max_seq_len: 32, experts: 4, "
        "experts_per_token: 2, expert_ffn_hidden: 96, buffer_factor: 2}"},
       {"cluster.gpus=4", "plan.zero=1", "plan.tensor=2", "training.optimizer=muon"},
+      {"cluster.gpus=4", "plan.zero=3", "plan.tensor=2", "training.optimizer=adafactor"},
       {"cluster.gpus=2", "plan.pipeline=2", "plan.cuda_graphs=layer"},
   };
   for (const auto& assignments : plans) {

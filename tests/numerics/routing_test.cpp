@@ -5,6 +5,7 @@
 #include <array>
 #include <fstream>
 #include <map>
+#include <memory>
 #include <numeric>
 
 #include "execute/performer.h"
@@ -25,8 +26,10 @@ const std::string kRouted =
 execute::Outcome recorded(const Assignments& plan, int steps, const Assignments& more = {}) {
   Assignments all = plan;
   all.insert(all.end(), more.begin(), more.end());
-  plan::Scenario scenario = scenario_from(kRouted, all);
-  scenario.purpose = plan::Purpose::perform;
+  all.insert(all.begin(), "framework=rehearse");
+  const std::string path = test::temporary_path("routed.yaml");
+  std::ofstream(path) << kRouted;
+  const plan::Scenario scenario = plan::read_scenario(path, all, REHEARSE_SOURCE_DIR, plan::Purpose::perform);
   execute::Options options;
   options.steps = steps;
   options.record_routing = true;
@@ -176,6 +179,136 @@ TEST(RecordedChoices, BeyondACapacityAreDropped) {
   ASSERT_GT(dropped, 0);
   const plan::Scenario s = scenario_from(kRouted, with_table(plan, written(outcome), 0));
   EXPECT_DOUBLE_EQ(plan::ExpertLoads(s).balance().dropped, static_cast<double>(dropped) / static_cast<double>(all));
+}
+
+// Also where every replica has all experts, or ranks of a tensor group have tokens of their own.
+TEST(RecordedChoices, DroppedAreThoseOfAllRanks) {
+  for (const Assignments& plan :
+       {grid(3, 1, 1, 0), grid(4, 2, 1, 0, {"plan.sequence_parallel=true", "plan.expert=2", "plan.micro_batch=2"})}) {
+    const execute::Outcome outcome = recorded(plan, 1, {"model.buffer_factor=0", "model.capacity_factor=1"});
+    const std::int64_t choices = std::accumulate(outcome.routing[0].rows.begin(), outcome.routing[0].rows.end(), 0);
+    std::int64_t dropped = 0, all = 0;
+    for (const model::RoutedTokens& t : outcome.routing)
+      for (const std::int64_t rows : t.rows) {
+        dropped += std::max<std::int64_t>(0, rows - choices / 4);
+        all += rows;
+      }
+    ASSERT_GT(dropped, 0);
+    Assignments simulated = plan;
+    simulated.insert(simulated.end(), {"model.buffer_factor=0", "model.capacity_factor=1"});
+    const plan::Scenario s = scenario_from(kRouted, with_table(simulated, written(outcome), 0));
+    EXPECT_DOUBLE_EQ(plan::ExpertLoads(s).balance().dropped, static_cast<double>(dropped) / static_cast<double>(all));
+  }
+}
+
+// Choices of a run with other weights, replayed token by token.
+Assignments replay(const std::string& file, int step = 0) {
+  return {"model.routing=recorded", "model.routing_file=" + file, "model.routing_step=" + std::to_string(step)};
+}
+
+constexpr int kReplayed = 6;
+const Assignments kOneRank = {"cluster.gpus=1", "plan.micro_batch=12"};
+
+const std::string& table_of_other_weights() {
+  static const std::string file = [] {
+    const std::string path = test::temporary_path("other_routing.csv");
+    std::ofstream(path) << model::routing_table_text(recorded(kOneRank, kReplayed, {"training.seed=99"}).routing);
+    return path;
+  }();
+  return file;
+}
+
+std::shared_ptr<const model::RecordedChoices> choices_in(const std::string& file, std::int64_t step = 0) {
+  return model::RecordedChoices::read(file, step, {1, 2, 12, 16, 4, 2});
+}
+
+class ReplayedRouting : public testing::TestWithParam<Case> {};
+
+TEST_P(ReplayedRouting, TakesTheRecordsChoicesOnAnyGrid) {
+  const std::string& file = table_of_other_weights();
+  static const execute::Outcome one = recorded(kOneRank, kReplayed, replay(file));
+  const execute::Outcome many = recorded(GetParam().plan, kReplayed, replay(file));
+  ASSERT_EQ(many.result.loss.size(), one.result.loss.size());
+  for (std::size_t step = 0; step < one.result.loss.size(); ++step)
+    EXPECT_NEAR(many.result.loss[step] / one.result.loss[step], 1, kLossTolerance) << "step " << step;
+  const auto wanted = choices_in(file), taken = choices_in(written(many));
+  ASSERT_NE(taken, nullptr);
+  for (std::int64_t step = 1; step <= kReplayed; ++step)
+    for (std::int64_t layer = 1; layer <= 2; ++layer)
+      for (std::int64_t sequence = 0; sequence < 12; ++sequence)
+        for (std::int64_t position = 0; position < 16; ++position)
+          for (int k = 0; k < 2; ++k)
+            ASSERT_EQ(taken->of(step, layer, sequence, position)[k], wanted->of(step, layer, sequence, position)[k])
+                << "step " << step << ", layer " << layer << ", sequence " << sequence << ", position " << position;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Plans, ReplayedRouting,
+    testing::Values(Case{"OneRank", "", {"cluster.gpus=1", "plan.micro_batch=3"}},
+                    Case{"Data", "", grid(3, 1, 1, 1, {"plan.micro_batch=2"})},
+                    Case{"Experts", "", grid(4, 1, 1, 0, {"plan.expert=4"})},
+                    Case{"Stages", "", grid(4, 1, 2, 0, {"plan.expert=2", "plan.recompute=full"})},
+                    Case{"Ring", "", grid(4, 1, 1, 0, {"plan.expert=4", "plan.context=2"})},
+                    Case{"AllToAll", "", grid(2, 1, 1, 0, {"plan.context=2", "plan.context_kind=all_to_all"})},
+                    Case{"Tensor", "", grid(4, 2, 1, 0, {"plan.expert=2", "plan.sequence_parallel=true"})},
+                    Case{"WholeExperts", "",
+                         grid(4, 2, 1, 0, {"plan.expert=4", "plan.expert_tensor=1", "plan.sequence_parallel=true"})},
+                    Case{"Gathered", "", grid(4, 1, 1, 0, {"plan.expert=4", "plan.expert_dispatch=all_gather"})}),
+    name_of_case);
+
+TEST(ReplayedChoices, OfARunItselfAreItsRunAgain) {
+  const execute::Outcome run = recorded(kOneRank, kReplayed);
+  EXPECT_EQ(recorded(kOneRank, kReplayed, replay(written(run))).result.loss, run.result.loss);
+  EXPECT_NE(recorded(kOneRank, kReplayed, replay(table_of_other_weights())).result.loss, run.result.loss);
+}
+
+TEST(ReplayedChoices, OfOneStepAreTheSameInEveryStep) {
+  const execute::Outcome outcome = recorded(grid(2, 1, 1, 0), 3, replay(table_of_other_weights(), 2));
+  const auto taken = choices_in(written(outcome)), wanted = choices_in(table_of_other_weights());
+  for (std::int64_t step = 1; step <= 3; ++step)
+    for (std::int64_t position = 0; position < 16; ++position)
+      EXPECT_EQ(taken->of(step, 2, 7, position)[0], wanted->of(2, 2, 7, position)[0]);
+}
+
+// Tables of before choices were written: simulated as ever; performed, routers choose.
+TEST(ReplayedChoices, OfOlderTablesAreTheRouters) {
+  const execute::Outcome outcome = recorded(kOneRank, 2, {"training.seed=99"});
+  const std::string file = test::temporary_path("older_routing.csv");
+  std::ofstream(file) << model::routing_table_text(
+      std::vector<model::RoutedTokens>(outcome.routing.begin(), outcome.routing.end()));
+  EXPECT_EQ(choices_in(file), nullptr);
+  EXPECT_EQ(recorded(kOneRank, 2, replay(file)).result.loss, recorded(kOneRank, 2).result.loss);
+  EXPECT_EQ(model::RecordedRouting(file, 0).experts(), 4);
+}
+
+std::string why_not(const std::string& file, const Assignments& more, int steps = 1) {
+  Assignments all = replay(file);
+  all.insert(all.end(), more.begin(), more.end());
+  try {
+    recorded(kOneRank, steps, all);
+  } catch (const InputError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(ReplayedChoices, OfAnotherModelOrBatchAreRefused) {
+  const std::string& file = table_of_other_weights();
+  const auto expect = [](const std::string& found, const std::string& wanted) {
+    EXPECT_NE(found.find(wanted), std::string::npos) << found;
+  };
+  expect(why_not(file, {"model.experts=8"}), ":2:1: error: the record has 4 experts, the model has 8");
+  expect(why_not(file, {"model.dense_layers=2"}), "the record has layer 1, the model's layers with experts are 2 to 2");
+  expect(why_not(file, {"model.experts_per_token=1"}), "192 tokens that choose 1 experts each have 192");
+  expect(why_not(file, {"training.global_batch=24", "plan.micro_batch=24"}),
+         "has no choices of sequence 12, position 0");
+  expect(why_not(file, {"training.global_batch=6", "plan.micro_batch=6"}), "sequence 11 of a step, the batch has 6");
+  expect(why_not(file, {"training.seq_len=8"}), "position 15, a sequence has 8 tokens");
+  expect(why_not(file, {"model.max_seq_len=32", "training.seq_len=32"}), "has no choices of sequence 0, position 16");
+  expect(why_not(file, {}, kReplayed + 1), "the record has steps 1 to 6, and step 7 is to be performed");
+  execute::Outcome outcome = recorded(kOneRank, 1);
+  ++outcome.routing[0].rows[0], --outcome.routing[0].rows[1];
+  expect(why_not(written(outcome), {}), "other choices than `rows` counts");
 }
 
 }  // namespace

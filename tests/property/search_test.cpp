@@ -121,6 +121,76 @@ TEST(Search, ExpertsToo) {
        "plan.micro_batch=1", "plan.pipeline=1"});
 }
 
+constexpr const char* kTwoKinds =
+    "model: {family: gpt, layers: 6, hidden: 512, heads: 8, vocab: 2048, max_seq_len: 256}\n"
+    "framework: rehearse\n"
+    "cluster: {nodes: [{topology: dgx-h100, count: 1}, {topology: dgx-a100, count: 1}]}\n"
+    "training: {global_batch: 32, seq_len: 256, precision: bf16}\n";
+
+// Stages on different hardware, or replicas; layers by what these take, or as many each.
+TEST(Search, ClustersOfTwoKindsToo) {
+  const std::vector<std::string> fixed = {"plan.context=1",    "plan.schedule=1f1b", "plan.recompute=none",
+                                          "plan.chunks=1",     "plan.zero=1",        "plan.sequence_parallel=false",
+                                          "plan.micro_batch=1"};
+  expect_best(kTwoKinds, fixed);
+  const search::Outcome found = search::search(request_of(scenario_of_text(kTwoKinds), fixed));
+  ASSERT_NE(found.space.find("plan.rank_order"), nullptr);
+  ASSERT_NE(found.space.find("plan.layers_per_stage"), nullptr);
+  int by_time = 0, replicas_apart = 0;
+  for (const search::Plan& plan : found.plans)
+    for (const std::string& chosen : found.space.assignments(plan.choice)) {
+      by_time += chosen == "plan.layers_per_stage=by_time" ? 1 : 0;
+      replicas_apart += chosen == "plan.rank_order=[tensor, context, expert, pipeline, data]" ? 1 : 0;
+    }
+  EXPECT_GT(by_time, 0);
+  EXPECT_GT(replicas_apart, 0);
+}
+
+// Where stages have unlike memory, a plan fits if each has room on its own devices.
+TEST(Search, StagesOfTwoKindsFitOnTheirOwn) {
+  const std::string file = scenario_of_text(
+      "model: {family: gpt, layers: 8, hidden: 4096, heads: 32, vocab: 2048, max_seq_len: 256}\n"
+      "framework: rehearse\n"
+      "cluster: {nodes: [{topology: dgx-a100, count: 1}, {topology: dgx-a100-40g, count: 1}], headroom: 35GiB}\n"
+      "training: {global_batch: 32, seq_len: 256, precision: bf16}\n");
+  const std::vector<std::string> fixed = {
+      "plan.context=1",     "plan.schedule=1f1b",           "plan.recompute=none",          "plan.chunks=1",
+      "plan.micro_batch=1", "plan.sequence_parallel=false", "plan.offload_optimizer=false", "plan.tensor=2"};
+  search::Request request = request_of(file, fixed);
+  request.top = 64;  // all of them
+  const search::Outcome found = search::search(request);
+  const auto all = all_of(found, file, fixed);
+  EXPECT_EQ(found.best.size(), all.size());
+  for (const std::size_t plan : found.best)
+    EXPECT_TRUE(all.contains(found.space.assignments(found.plans[plan].choice)));
+  const auto small = std::count_if(found.plans.begin(), found.plans.end(), [&](const search::Plan& plan) {
+    return plan.status == search::Status::too_large && plan.least_bytes <= found.room_bytes;
+  });
+  EXPECT_GT(small, 0) << "no plan is too large for the smaller devices alone";
+}
+
+TEST(Search, ASlowNodeToo) {
+  expect_best(kGpt + std::string("noise: {slow_ranks: [{ranks: [8, 9, 10, 11, 12, 13, 14, 15], factor: 1.7}]}\n"),
+              {"plan.context=1", "plan.schedule=1f1b", "plan.recompute=none", "plan.chunks=1", "plan.zero=0",
+               "plan.sequence_parallel=false", "plan.micro_batch=1"});
+}
+
+// Of plans whose stages, or replicas, lie on two kinds the bound is near: it knows what each stage runs on.
+TEST(Search, BoundsOfMixedPlansSayMuch) {
+  const std::string file = scenario_of_text(kTwoKinds);
+  for (const char* order : {"[tensor, context, expert, data, pipeline]", "[tensor, context, expert, pipeline, data]"})
+    for (const char* layers : {"auto", "by_time"}) {
+      const search::Outcome found = search::search(
+          request_of(file, {"plan.tensor=4", "plan.context=1", "plan.pipeline=2", "plan.chunks=1", "plan.micro_batch=1",
+                            "plan.zero=0", "plan.recompute=none", "plan.sequence_parallel=false", "plan.schedule=1f1b",
+                            std::string("plan.rank_order=") + order, std::string("plan.layers_per_stage=") + layers}));
+      ASSERT_EQ(found.best.size(), 1u);
+      const search::Plan& plan = found.plans[found.best.front()];
+      EXPECT_LE(plan.least, plan.step) << order << " " << layers;
+      EXPECT_GT(plan.least.seconds(), 0.8 * plan.step.seconds()) << order << " " << layers << ": the bound says little";
+    }
+}
+
 TEST(Search, ModelsThatAreNoTransformersToo) {
   expect_best(
       "model: {family: mlp, widths: [512, 1024, 1024, 512, 64]}\nframework: rehearse\n"

@@ -141,44 +141,6 @@ void ParameterStore::emit_optimizer(Bucket& bucket, int index, BufferId coeffici
   builder_.op("optimizer.bucket" + std::to_string(index), step, DType::f32, reads, writes);
 }
 
-// Adafactor's running means. A tensor of two or more dimensions is a matrix of as many columns as the last has.
-void ParameterStore::make_factors(Param& p, const Bucket& bucket) {
-  const auto means = [&](const std::string& name, std::int64_t elements) {
-    return builder_.add_buffer({name + p.spec.name,
-                                DType::f32,
-                                {elements},
-                                BufferClass::optimizer,
-                                Lifetime::persistent,
-                                -1,
-                                0,
-                                0,
-                                {},
-                                {program::Init::Kind::zeros, 0, {}, -1}});
-  };
-  const std::int64_t cols = p.local_shape.back();
-  if (p.local_shape.size() > 1) p.row_means = means("row_means.", p.elements / cols);
-  p.col_means = means("col_means.", cols);
-  if (context_.master)
-    p.updated_master = builder_.view("updated_master." + p.spec.name, bucket.master, p.offset, p.local_shape);
-}
-
-void ParameterStore::emit_adafactor(const Param& p, const Bucket& bucket, BufferId coefficient) {
-  REHEARSE_CHECK(!sharded(bucket) && context_.tensor == 1, "{}: Adafactor updates whole tensors", p.spec.name);
-  const bool factored = p.row_means >= 0;
-  std::vector<Operand> reads{{p.gradient}}, writes{{p.value}};
-  if (coefficient >= 0) reads.push_back({coefficient});
-  reads.push_back({p.value});
-  for (const BufferId state : {p.updated_master, p.row_means, p.col_means}) {
-    if (state < 0) continue;
-    reads.push_back({state});
-    writes.push_back({state});
-  }
-  const std::int64_t cols = p.local_shape.back();
-  builder_.op("optimizer." + p.spec.name,
-              program::Adafactor{context_.master, coefficient >= 0, factored ? p.elements / cols : 0, cols}, DType::f32,
-              reads, writes);
-}
-
 void ParameterStore::emit_step() {
   reduce_rest();
   builder_.set_phase(Phase::optimizer);
@@ -190,8 +152,12 @@ void ParameterStore::emit_step() {
     emit_lamb(coefficient);
     return gather_updated();
   }
-  // Forward order, so that the first layers' parameters are gathered first.
   const bool adafactor = context_.scenario.training.optimizer == plan::OptimizerKind::adafactor;
+  if (adafactor && !adafactor_of_whole_tensors()) {
+    emit_adafactor_parts(coefficient);
+    return gather_updated();
+  }
+  // Forward order, so that the first layers' parameters are gathered first.
   for (std::size_t i = buckets_.size(); i-- > 0;) {
     Bucket& b = buckets_[i];
     if (b.frozen) continue;

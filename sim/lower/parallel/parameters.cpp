@@ -35,6 +35,7 @@ ParamId ParameterStore::add(int unit, ParamSpec spec) {
     REHEARSE_CHECK(n % context_.tensor == 0, "{}: {} does not split over {} ranks", spec.name, n, context_.tensor);
     n /= context_.tensor;
   }
+  spec.experts = spec.spread;
   spec.spread = spec.spread && context_.groups.expert >= 0;
   if (spec.spread) p.local_shape.front() /= context_.plan().expert;
   p.elements = product(p.local_shape);
@@ -79,6 +80,9 @@ void ParameterStore::layout() {
   form_buckets();
   for (std::size_t i = 0; i < buckets_.size(); ++i) make_buffers(buckets_[i], static_cast<int>(i));
   if (context_.profile().copies_buckets) keep_copies_of_buckets();
+  const bool adafactor = context_.scenario.training.optimizer == plan::OptimizerKind::adafactor;
+  for (std::size_t i = 0; i < buckets_.size() && adafactor && !adafactor_of_whole_tensors(); ++i)
+    if (!buckets_[i].frozen) make_factors(buckets_[i], ".bucket" + std::to_string(i));
   for (Param& p : params_) {
     const Bucket& bucket = buckets_[static_cast<std::size_t>(p.bucket)];
     const Buffer& flat = builder_.buffer(bucket.values);
@@ -87,7 +91,7 @@ void ParameterStore::layout() {
         {p.spec.name, flat.dtype, p.local_shape, flat.cls, flat.lifetime, whole, p.offset, 0, {}, initial_of(p)});
     if (bucket.frozen) continue;
     p.gradient = builder_.view("grad." + p.spec.name, bucket.gradients, p.offset, p.local_shape);
-    if (context_.scenario.training.optimizer == plan::OptimizerKind::adafactor) make_factors(p, bucket);
+    if (adafactor && adafactor_of_whole_tensors()) make_factors(p, bucket);
     if (bucket.muon) make_muon_views(p, bucket);
     if (context_.profile().autocast && context_.master)
       p.master = builder_.view("master." + p.spec.name, bucket.master, p.offset, p.local_shape);

@@ -60,6 +60,7 @@ struct ParamSpec {
   // Matrices that Muon updates, one after the other, of as many columns as the last dimension: of a product in a block.
   // 0: AdamW's, as tables, the head, norms and biases are.
   std::int64_t matrices = 0;
+  bool experts = false;     // dimension 0 counts experts
   bool packed_qkv = false;  // [kv_heads, rows of a group's queries, key and value, hidden]: three matrices
 };
 
@@ -167,6 +168,7 @@ class ParameterStore {
     bool kept_whole = false;                       // ZeRO-3: small parameters, which are not gathered before use
     DType moments = DType::f32;
     BufferId master = -1, exp_avg = -1, exp_avg_sq = -1, exp_avg_largest = -1, exp_avg_sq_largest = -1;
+    BufferId means = -1;  // of Adafactor, of tensors in parts
     // In the host's memory: our shard's reduced gradients, and its updated values in 16 bits.
     BufferId host_gradient = -1, host_values = -1;
     BufferId residual = -1;  // what was not sent of our gradients (compression.cpp)
@@ -250,7 +252,13 @@ class ParameterStore {
   void make_buffers(Bucket& bucket, int index);
   void view_padding(Bucket& bucket, const std::string& suffix);
   void make_optimizer_state(Bucket& bucket, int index);
+  // adafactor.cpp
+  bool adafactor_of_whole_tensors() const;
   void make_factors(Param& param, const Bucket& bucket);
+  void make_factors(Bucket& bucket, const std::string& suffix);
+  program::AdafactorParts adafactor_parts_of(const Bucket& bucket) const;
+  void emit_adafactor_parts(BufferId coefficient);
+  void sum_parts(const std::string& name, BufferId all, std::int64_t first, std::int64_t count, program::GroupId group);
   void emit_adafactor(const Param& param, const Bucket& bucket, BufferId coefficient);
   bool by_muon(const Param& param) const;
   void make_muon_views(Param& param, const Bucket& bucket);

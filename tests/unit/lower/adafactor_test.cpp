@@ -1,7 +1,9 @@
 // Adafactor (training.optimizer: adafactor): what a rank keeps of it and what its updates move, against hand counts.
 #include <gtest/gtest.h>
 
+#include <map>
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -67,12 +69,67 @@ TEST(AdafactorStates, AreMovedOnceAndTheGradientThreeTimes) {
   EXPECT_EQ(written, (2 + 4) * kAdafactorElements + 4 * kAdafactorMeans);
 }
 
+// Whatever cuts the matrices, every rank has the means of whole ones; copies are split as weights are. Of vectors here
+// nothing is split.
+TEST(AdafactorStates, OfPartsAreMeansOfWholeMatrices) {
+  for (const int zero : {1, 3})
+    EXPECT_EQ(kept_of_adafactor(adafactor_program({"plan.zero=" + std::to_string(zero)}).roles.front()),
+              kAdafactorElements + 4 * kAdafactorMeans)
+        << zero;
+  EXPECT_EQ(kept_of_adafactor(adafactor_program({"plan.tensor=4"}).roles.front()),
+            4 * (kAdafactorElements - 5 * 64) / 4 + 4 * 5 * 64 + 4 * kAdafactorMeans);
+}
+
+// Bytes of all-reduces among ranks that have parts of a tensor: rows and columns of each matrix, a number a tensor.
+TEST(AdafactorStates, OfPartsAreSummedUpOnce) {
+  constexpr std::int64_t kTensors = 2 + 2 * 6 + 1;
+  for (const char* plan : {"plan.zero=1", "plan.zero=3", "plan.tensor=2", "plan.tensor=4"}) {
+    const auto program = adafactor_program({plan});
+    const program::Role& role = program.roles.front();
+    std::int64_t elements = 0;
+    int calls = 0;
+    std::map<std::string_view, std::int64_t> gradients;  // of each part, the elements that it reads
+    for (const program::Slot& slot : role.slots)
+      for (const program::Op& op : role.bodies[static_cast<std::size_t>(slot.body)].ops) {
+        if (const auto* c = std::get_if<program::Collective>(&op.shape); c != nullptr && op.name.starts_with("adafac"))
+          elements += c->elements, ++calls;
+        if (const auto* a = std::get_if<program::AdafactorParts>(&op.shape))
+          gradients[program::kind_name(op.shape)] += a->elements;
+      }
+    EXPECT_EQ(calls, 2) << plan;
+    EXPECT_EQ(elements, kAdafactorMeans - 5 * 64 + kTensors) << plan;
+    EXPECT_EQ(gradients.size(), 3U) << plan;
+    EXPECT_EQ(gradients["adafactor_squares"], gradients["adafactor_apply"]) << plan;
+  }
+}
+
+// Of experts the matrices of this rank's: 4 of 8, gate and up-projection 384 x 64, down-projection 64 x 192 each.
+TEST(AdafactorStates, OfExpertsAreEachMatrixs) {
+  const std::vector<std::string> moe = {"model.family=moe", "model.ffn_hidden=64",       "model.expert_ffn_hidden=192",
+                                        "model.experts=8",  "model.experts_per_token=2", "training.precision=fp32"};
+  const auto kept = [&](const std::vector<std::string>& plan) {
+    std::vector<std::string> all = moe;
+    all.insert(all.end(), plan.begin(), plan.end());
+    return kept_of_adafactor(adafactor_program(all).roles.front());
+  };
+  const std::int64_t one = 2 * ((384 + 64) + (64 + 192));
+  const std::int64_t whole = kept({}), half = kept({"plan.expert=2"});
+  EXPECT_EQ(whole - half, 4 * 4 * one);
+  EXPECT_EQ(kept({"plan.expert=2", "plan.zero=1"}), half);
+  EXPECT_EQ(kept({"plan.expert=2", "plan.tensor=2"}), half);
+}
+
 TEST(AdafactorStates, OfManyPlansAreSound) {
   for (const char* plan : {"plan.pipeline=2", "plan.context=2"})
     for (const char* framework : {"rehearse", "megatron-core"})
       adafactor_program({std::string("framework=") + framework, plan});
   adafactor_program({"framework=torch-ddp"});
   adafactor_program({"training.precision=fp16"});
+  for (const char* framework : {"rehearse", "megatron-core", "torch-fsdp2", "deepspeed"})
+    for (const char* zero : {"plan.zero=1", "plan.zero=2", "plan.zero=3"})
+      if (std::string_view(framework) != "megatron-core" || std::string_view(zero) == "plan.zero=1")
+        adafactor_program({std::string("framework=") + framework, zero, "plan.tensor=1"});
+  adafactor_program({"plan.tensor=2", "plan.zero=3", "plan.pipeline=2", "plan.sequence_parallel=true"});
   adafactor_program({"training.lora_rank=4"});
   adafactor_program({"framework=megatron-core", "training.precision=fp8"});
 }

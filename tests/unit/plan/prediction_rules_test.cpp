@@ -40,6 +40,25 @@ TEST(PredictionRules, WhatIsAvailable) {
     EXPECT_TRUE(problems(model + rest).empty()) << rest;
 }
 
+// Fewer layers than stages, where the ends have none.
+TEST(PredictionRules, LayersNeedNotBeAsManyAsStages) {
+  const std::string plan = "cluster: {gpus: 5}\nplan: {pipeline: 5}\ntraining: {global_batch: 5}\n";
+  EXPECT_EQ(read(kModel + ", mtp_depth: 1}\n" + plan).plan.layers_per_stage,
+            (std::vector<std::int64_t>{1, 1, 1, 1, 0}));
+  const std::string wide = "cluster: {gpus: 6}\nplan: {pipeline: 6}\ntraining: {global_batch: 6}\n";
+  EXPECT_EQ(read(kModel + ", mtp_depth: 1}\n" + wide).plan.layers_per_stage,
+            (std::vector<std::int64_t>{0, 1, 1, 1, 1, 0}));
+  EXPECT_TRUE(problems(kModel + ", mtp_depth: 1}\ncluster: {gpus: 5}\nplan: {pipeline: 5, layers_per_stage: [0, 1, 1, "
+                                "2, 0]}\n")
+                  .empty());
+  EXPECT_NE(only(", mtp_depth: 1", "cluster: {gpus: 7}\nplan: {pipeline: 7}\n").find("at least one layer each"),
+            std::string::npos);
+  EXPECT_NE(only("", "cluster: {gpus: 5}\nplan: {pipeline: 5}\n").find("at least one layer each"), std::string::npos);
+  EXPECT_NE(only(", mtp_depth: 1", "cluster: {gpus: 5}\nplan: {pipeline: 5, layers_per_stage: by_time}\n")
+                .find("by_time gives every stage a layer"),
+            std::string::npos);
+}
+
 // With modules an end may have no layers; nothing else may.
 TEST(PredictionRules, StagesBetweenTheEndsHaveLayers) {
   const std::string kNone =

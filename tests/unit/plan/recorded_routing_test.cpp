@@ -1,6 +1,7 @@
 // model.routing: recorded: the table of a performed run, what is wrong in one, and what it does not go with.
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <fstream>
 #include <numeric>
 
@@ -142,6 +143,29 @@ TEST(RecordedTable, GoesNotWithWhatNeedsLikeOrOtherRows) {
   expect_said(text, "rows of a tensor group are gathered as equal parts",
               {"cluster.gpus=4", "plan.tensor=2", "plan.sequence_parallel=true"});
   expect_said(text, "not which rows of a token go to one node", {"plan.expert_dispatch=forwarding"});
+}
+
+// Written anew for another folder, a scenario names the file wholly: beside it, or assigned beside the working
+// directory, whatever the file is called.
+TEST(RecordedTable, IsNamedWhollyInAScenarioWrittenAnew) {
+  const std::filesystem::path folder = test::temporary_path("routed");
+  std::filesystem::create_directories(folder / "deep");
+  std::ofstream(folder / "table") << kHeading;
+  std::ofstream(folder / "deep" / "table.csv") << kHeading;
+  const std::string scenario = (folder / "s.yaml").string();
+  const auto named = [&](const std::string& file, const std::vector<std::string>& more) {
+    std::ofstream(scenario) << "rehearse: 1\nmodel: {family: moe, routing: recorded, routing_file: " << file << "}\n";
+    const std::string text = scenario_text(scenario, more, "of a test");
+    const std::size_t at = text.find("routing_file: ");
+    return text.substr(at, text.find('\n', at) - at);
+  };
+  const std::string whole = std::filesystem::absolute(folder).string();
+  EXPECT_EQ(named("table", {}), "routing_file: '" + whole + "/table'");
+  EXPECT_EQ(named("deep/table.csv", {}), "routing_file: '" + whole + "/deep/table.csv'");
+  const auto here = std::filesystem::current_path();
+  std::filesystem::current_path(folder / "deep");
+  EXPECT_EQ(named("table", {"model.routing_file=table.csv"}), "routing_file: '" + whole + "/deep/table.csv'");
+  std::filesystem::current_path(here);
 }
 
 }  // namespace
