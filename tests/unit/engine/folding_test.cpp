@@ -117,6 +117,55 @@ TEST_F(FoldedStep, AnUnevenNetworkSplitsWhatItMust) {
   EXPECT_EQ(simulated({}), 8);
 }
 
+// Once the pipeline is full every round of a forward and a backward goes as the one before it, so that twice as many
+// micro-batches bring no more events; --fold off goes through all of them.
+class LeftOutRounds : public FoldedStep {
+ protected:
+  // Transfers that hold nothing of their devices: with what they hold stages as even as these come into step only after
+  // many rounds.
+  void SetUp() override {
+    model_.groups = [inside = model_.groups](const std::vector<int>& members, std::int64_t bytes) {
+      return holding_nothing(inside(members, bytes));
+    };
+    model_.messages = [inside = model_.messages](int from, int to, std::int64_t bytes) {
+      return holding_nothing(inside(from, to, bytes));
+    };
+  }
+  static collective::TransferPlan holding_nothing(collective::TransferPlan plan) {
+    plan.sms = 0, plan.memory_bytes = 0;
+    return plan;
+  }
+  std::int64_t events(int micro_batches, const Options& options) {
+    size_.micro_batches = micro_batches;
+    EXPECT_LT(simulated(options), size_.grid().ranks());
+    return run(options).events;
+  }
+  void expect_left_out(const Options& options) {
+    const std::int64_t once = events(48, options), twice = events(96, options);
+    EXPECT_LT(twice, once + once / 4) << size_.stages << " stages";
+  }
+};
+
+TEST_F(LeftOutRounds, LeaveNoTrace) {
+  for (const int stages : {1, 2})
+    for (const bool recorded : {false, true}) {
+      size_ = {.tensor = 2, .data = 2, .stages = stages, .layers = 2, .micro_batches = 48, .kernels_per_block = 2};
+      Options options;
+      options.steps = 3;
+      if (recorded) options.recorded_ranks = {0, 1, 3};
+      expect_left_out(options);
+    }
+}
+
+TEST_F(LeftOutRounds, LeaveNoTraceWhereOpsAreLaunched) {
+  Options options;
+  options.recorded_ranks = {0, 11};
+  options.launch_cost = Time::from_us(2);
+  expect_left_out(options);
+  options.launch_cost = Time::from_us(2000);  // every op is late, ever less so or more
+  (void)events(48, options);
+}
+
 // Eight ranks that share one link two by two: the pairs are alike, and each gets half of the link.
 TEST_F(FoldedStep, SharesOfALinkCountAllThatAreAlike) {
   model_.groups = [](const std::vector<int>& members, std::int64_t bytes) {
