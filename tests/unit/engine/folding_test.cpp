@@ -166,6 +166,39 @@ TEST_F(LeftOutRounds, LeaveNoTraceWhereOpsAreLaunched) {
   (void)events(48, options);
 }
 
+// Stage 0 begins a round while stage 1 waits for the second of two messages, the first of which it has already: what
+// the wait was for is known from before what is left out.
+TEST(LeftOutRound, ComesInTheMidstOfAWait) {
+  program::Program program;
+  testing::RoleBuilder first(0), second(1);
+  const auto c0 = first.stream("compute", testing::StreamKind::compute),
+             p0 = first.stream("pipeline", testing::StreamKind::pipeline);
+  const auto c1 = second.stream("compute", testing::StreamKind::compute),
+             p1 = second.stream("pipeline", testing::StreamKind::pipeline);
+  const auto out = first.event("out"), in = second.event("in");
+  const auto b0 = first.body("forward"), b1 = second.body("forward");
+  first.kernel(b0, "f", c0, {}, out);
+  first.message(b0, "send", p0, true, 1, 0, 10, {out});
+  first.message(b0, "send again", p0, true, 1, 0, 10);
+  first.kernel(b0, "g", c0);
+  second.message(b1, "receive", p1, false, -1, 0, 10);
+  second.message(b1, "receive again", p1, false, -1, 0, 10, {}, in);
+  second.kernel(b1, "h", c1, {in});
+  for (int i = 0; i < 40; ++i) first.slot(b0, i), second.slot(b1, i);
+  program.roles = {first.build(), second.build()};
+  testing::TestCosts costs;
+  costs.ps = {{"f", 600}, {"g", 600}, {"h", 200}};
+  testing::TestModel model;
+  model.messages = [](int, int, std::int64_t) { return testing::plan_of(500); };
+  const testing::TestCluster cluster(2);
+  Options options;
+  const Outcome left_out = simulate(program, testing::grid_of(1, 1, 2), cluster, model, costs, options);
+  options.fold = false;
+  const Outcome all = simulate(program, testing::grid_of(1, 1, 2), cluster, model, costs, options);
+  EXPECT_LT(left_out.events * 3, all.events);
+  EXPECT_EQ(text_of(left_out), text_of(all));
+}
+
 // Eight ranks that share one link two by two: the pairs are alike, and each gets half of the link.
 TEST_F(FoldedStep, SharesOfALinkCountAllThatAreAlike) {
   model_.groups = [](const std::vector<int>& members, std::int64_t bytes) {
