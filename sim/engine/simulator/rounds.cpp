@@ -84,6 +84,8 @@ void Rounds::look() {
     if (now.round == open_->begin.round + open_->begin.period) close(read());
     return;
   }
+  for (const PlanCode& plan : matching_.plans())
+    if (plan.steps.exists()) return void(watched_ = StreamId());  // message by message
   for (const Beginning& before : past_) {
     if (before.period != now.round - before.round || before.period == 0) continue;
     now = read();
@@ -176,8 +178,6 @@ void Rounds::show(Visitor& visitor) {
 
 // How many periods from now on go as the one from `before` to now.
 std::int64_t Rounds::periods(const Beginning& before, const Beginning& now) const {
-  for (const PlanCode& plan : matching_.plans())
-    if (plan.steps.exists()) return 0;
   std::int64_t most = INT32_MAX;
   for (const RankId rank : ranks_.ids()) {
     const auto slots = passed(rank, before, now);
