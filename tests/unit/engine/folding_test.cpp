@@ -7,6 +7,7 @@
 #include <set>
 
 #include "sim/base/check.h"
+#include "sim/collective/steps.h"
 #include "sim/engine/folding/reasons.h"
 #include "tests/unit/engine/stand_in.h"
 
@@ -164,6 +165,32 @@ TEST_F(LeftOutRounds, LeaveNoTraceWhereOpsAreLaunched) {
   expect_left_out(options);
   options.launch_cost = Time::from_us(2000);  // every op is late, ever less so or more
   (void)events(48, options);
+}
+
+// Messages of twelve devices, each out of its own port and into another's.
+class Routed final : public testing::TestCluster {
+ public:
+  Routed() : TestCluster(12, std::vector<std::int64_t>(48, testing::stand_in::kNic)) {}
+  cluster::Route route(int from, int to) const override {
+    using namespace testing::stand_in;
+    return {{port(from, nic_out), port(to, nic_in)}, {}, true, {}};
+  }
+};
+
+// The state of collectives that go message by message is not compared.
+TEST_F(LeftOutRounds, AreNoneWhereCollectivesGoMessageByMessage) {
+  size_.micro_batches = 24;
+  const Routed cluster;
+  model_.groups = [&](const std::vector<int>& members, std::int64_t bytes) {
+    collective::TransferPlan plan;
+    collective::Steps steps =
+        collective::steps_of(cluster, collective::group_of(cluster, members), program::CollectiveKind::all_reduce,
+                             collective::Algorithm::ring, bytes);
+    collective::set_times(steps, cluster, 1, false, Time::from_us(1));
+    plan.steps = std::make_shared<const collective::Steps>(std::move(steps));
+    return plan;
+  };
+  EXPECT_EQ(simulated({}), 12) << "the rings are not alike, message by message";
 }
 
 // Stage 0 begins a round while stage 1 waits for the second of two messages, the first of which it has already: what
