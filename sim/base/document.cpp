@@ -4,6 +4,9 @@
 
 #include <fmt/format.h>
 
+#include <map>
+#include <mutex>
+
 #include "sim/base/document_impl.h"
 #include "sim/base/text_check.h"
 
@@ -20,6 +23,22 @@ void mark_command_line(Value& value) {
     entry.place = {0, 0, true};
     mark_command_line(*entry.value);
   }
+}
+
+// As if parsed again: nobody has asked for anything.
+std::unique_ptr<Value> copy_of(const Value& value) {
+  auto copy = std::make_unique<Value>();
+  copy->kind = value.kind;
+  copy->quoted = value.quoted;
+  copy->place = value.place;
+  copy->text = value.text;
+  for (const auto& element : value.elements) copy->elements.push_back(copy_of(*element));
+  if (!value.mapping) return copy;
+  copy->mapping = std::make_unique<detail::Mapping>();
+  copy->mapping->index = value.mapping->index;
+  for (const detail::Entry& entry : value.mapping->entries)
+    copy->mapping->entries.push_back({entry.key, entry.place, copy_of(*entry.value)});
+  return copy;
 }
 
 std::vector<std::string> split_at_dots(const std::string& path) {
@@ -53,6 +72,35 @@ Value* descend(Value& parent, const std::string& key) {
 
 Document Document::from_file(const std::string& path, Diagnostics& diagnostics) {
   return from_text(path, read_text_file(path), diagnostics);
+}
+
+struct ParsedFiles::Impl {
+  std::mutex mutex;
+  std::map<std::string, std::unique_ptr<const Value>> roots;
+};
+
+ParsedFiles::ParsedFiles() : impl_(std::make_unique<Impl>()) {}
+ParsedFiles::~ParsedFiles() = default;
+
+Document Document::from_file(const std::string& path, Diagnostics& diagnostics, ParsedFiles* files) {
+  if (files == nullptr) return from_file(path, diagnostics);
+  const Value* known = nullptr;
+  {
+    const std::lock_guard lock(files->impl_->mutex);
+    const auto found = files->impl_->roots.find(path);
+    if (found != files->impl_->roots.end()) known = found->second.get();
+  }
+  if (known == nullptr) {
+    Document document = from_file(path, diagnostics);
+    if (!diagnostics.list().empty()) return document;
+    const std::lock_guard lock(files->impl_->mutex);
+    files->impl_->roots.try_emplace(path, copy_of(*document.impl_->tree->root));
+    return document;
+  }
+  Document document;
+  document.impl_ =
+      std::make_shared<Impl>(Impl{std::make_shared<detail::Tree>(detail::Tree{path, copy_of(*known), &diagnostics})});
+  return document;
 }
 
 Document Document::from_text(const std::string& name, const std::string& text, Diagnostics& diagnostics) {

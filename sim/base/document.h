@@ -79,10 +79,25 @@ class Node {
   std::shared_ptr<const Impl> impl_;
 };
 
+// Files that are read many times, with the same content each time: what was parsed without a problem is kept. Safe for
+// several threads.
+class ParsedFiles {
+ public:
+  ParsedFiles();
+  ~ParsedFiles();
+
+ private:
+  friend class Document;
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
 class Document {
  public:
-  // Throws InputError at once if the file cannot be read or is not YAML; later problems go to `diagnostics`.
+  // Throws InputError at once if the file cannot be read or is not YAML; later problems go to `diagnostics`. `files`:
+  // the file as it was when it was first read through them; nullptr: as it is.
   static Document from_file(const std::string& path, Diagnostics& diagnostics);
+  static Document from_file(const std::string& path, Diagnostics& diagnostics, ParsedFiles* files);
   static Document from_text(const std::string& name, const std::string& text, Diagnostics& diagnostics);
   // An empty mapping, to be filled by put(): what a file of another format says, in keys of ours.
   static Document to_fill(const std::string& name, Diagnostics& diagnostics);

@@ -21,10 +21,10 @@ class Breakdown {
   // The step before the last has ended everywhere; intervals reported from now on count from here.
   void open(Time now) { from_ = now; }
   Time from() const { return from_; }  // Time::max(): not open yet
-  // [begin, end) of a rank, end <= now.
-  void add(RankId rank, result::Share share, Time begin, Time end) {
+  // [begin, end) of a rank, end <= now; so many times.
+  void add(RankId rank, result::Share share, Time begin, Time end, std::int64_t times = 1) {
     if (end <= from_) return;
-    shares_[rank][static_cast<std::size_t>(share)] += std::max(Time(), end - std::max(begin, from_));
+    shares_[rank][static_cast<std::size_t>(share)] += std::max(Time(), end - std::max(begin, from_)) * times;
   }
   // Mean over the first ranks in ps, rounded down, rank r counted alike[r] times; the remainder goes to the largest
   // share. Every one must sum to `window`.

@@ -37,6 +37,12 @@ class EventQueue {
     buckets_[recent.bucket].push_back({target, version});
   }
 
+  // All that is to come comes later by so much.
+  void postpone(Time by) {
+    for (Instant& instant : heap_) instant.time = instant.time + by;
+    recent_.fill({kNoTime, 0});
+  }
+
   // Moves events of the next time into `events`; there may be more of that time, in the queue already or pushed
   // meanwhile.
   void take(std::vector<Event>& events) {

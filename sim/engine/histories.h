@@ -61,6 +61,27 @@ class Histories {
     if (from < to) function(by == kLaunch ? result::Share::host : result::Share::other, from, to);
   }
 
+  // What may still be asked for, nothing of it before `since` (simulator/shown_state.h).
+  template <class Visitor>
+  void show(Cause of, Time since, Visitor& visitor) const {
+    const History& own = all_[of];
+    visitor.thing();
+    visitor.recent(std::max(own.known_to, since));
+    for (const Stretch& stretch : own.stretches) {
+      if (stretch.to <= since) continue;
+      visitor.same(stretch.share);
+      visitor.recent(std::max(stretch.from, since));
+      visitor.recent(stretch.to);
+    }
+  }
+  // All of it was later by so much.
+  void move(Time by) {
+    for (History& own : all_) {
+      own.known_to = own.known_to + by;
+      for (Stretch& stretch : own.stretches) stretch.from = stretch.from + by, stretch.to = stretch.to + by;
+    }
+  }
+
  private:
   struct Stretch {
     result::Share share;

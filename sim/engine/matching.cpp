@@ -84,6 +84,18 @@ void Matching::close(TransferId id) {
   *link = closed.next_open;
 }
 
+std::vector<TransferId> Matching::live() const {
+  std::vector<char> ended(transfers_.size(), 0);
+  for (const TransferId id : free_) ended[id.index()] = 1;
+  std::vector<TransferId> live;
+  for (const TransferId id : transfers_.ids())
+    if (ended[id.index()] == 0) live.push_back(id);
+  std::sort(live.begin(), live.end(), [&](TransferId a, TransferId b) {
+    return std::pair(transfers_[a].group, transfers_[a].call) < std::pair(transfers_[b].group, transfers_[b].call);
+  });
+  return live;
+}
+
 // The name stands for all instances of the group, and for all channels of the axis.
 std::int32_t Matching::user_of(const GroupState& state, std::int32_t size) {
   const JobCode& job = jobs_[state.job];

@@ -90,6 +90,23 @@ class Matching {
   // It has ended.
   void release(TransferId transfer) { free_.push_back(transfer); }
 
+  // Those that have been opened and have not ended, by process group and call.
+  std::vector<TransferId> live() const;
+  template <class Visitor>
+  void show(TransferId id, Visitor& visitor) {
+    Transfer& transfer = transfers_[id];
+    visitor.count(transfer.call);
+    visitor.same(transfer.plan);
+    visitor.same(transfer.group);
+    visitor.same(transfer.posted);
+    visitor.same(transfer.moving);
+    visitor.same(transfer.from_copy);
+    visitor.same(transfer.last_role);
+    if (!groups_[transfer.group].channel()) visitor.time(transfer.last_post);
+    if (transfer.posted == transfer.expected) visitor.recent(transfer.started);
+    if (transfer.moving > 0) visitor.recent(transfer.moving_from);
+  }
+
   Transfer& transfer(TransferId id) { return transfers_[id]; }
   const Transfer& transfer(TransferId id) const { return transfers_[id]; }
   PlanCode& plan(PlanId id) { return plans_[id]; }

@@ -154,6 +154,24 @@ std::int32_t Network::finish(std::uint32_t slot) {
   return flight.owner;
 }
 
+std::vector<Network::InFlight> Network::in_flight() const {
+  std::vector<char> landed(flights_.size(), 0);
+  for (const std::int32_t slot : free_) landed[static_cast<std::size_t>(slot)] = 1;
+  std::vector<InFlight> all;
+  for (std::size_t slot = 0; slot < flights_.size(); ++slot)
+    if (landed[slot] == 0)
+      all.push_back({flights_[slot].owner, flights_[slot].defined, static_cast<std::uint32_t>(slot)});
+  return all;
+}
+
+void Network::log_again(std::size_t first, std::int64_t times, Time period) {
+  const std::size_t last = log_.size();
+  log_.reserve(last + (last - first) * static_cast<std::size_t>(times));
+  for (std::int64_t time = 1; time <= times; ++time)
+    for (std::size_t i = first; i < last; ++i)
+      log_.push_back({log_[i].defined, log_[i].begin + period * time, log_[i].end + period * time});
+}
+
 void Network::set_capacity(cluster::ResourceId resource, std::int64_t per_s) {
   const std::int32_t id = port_of(resource);
   Port& port = ports_[static_cast<std::size_t>(id)];

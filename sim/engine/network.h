@@ -65,6 +65,28 @@ class Network {
   };
   void open_log() { logging_ = true; }
   void close_log() { logging_ = false; }
+  // What has ended since the log's entry number `first` ended once more, so many times, `period` later each time.
+  void log_again(std::size_t first, std::int64_t times, Time period);
+  // What is in flight, and whose it is; and of one of these its state.
+  struct InFlight {
+    std::int32_t owner;
+    ActivityId defined;
+    std::uint32_t slot;
+  };
+  std::vector<InFlight> in_flight() const;
+  template <class Visitor>
+  void show(std::uint32_t slot, Visitor& visitor) {
+    Flight& flight = flights_[slot];
+    visitor.same(flight.defined);
+    visitor.same(flight.share);
+    visitor.same(flight.rate);
+    visitor.same(static_cast<std::int64_t>(flight.left >> 64));
+    visitor.same(static_cast<std::int64_t>(flight.left));
+    visitor.same(flight.scheduled);
+    visitor.recent(flight.begun);
+    visitor.recent(flight.since);
+    visitor.recent(flight.end);
+  }
   std::size_t ports() const { return ports_.size(); }
   const ResourceClasses& classes() const { return classes_; }
   const std::vector<Flown>& log() const { return log_; }

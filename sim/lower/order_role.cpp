@@ -11,9 +11,9 @@
 // it.
 #include <algorithm>
 #include <array>
-#include <map>
 #include <set>
-#include <tuple>
+#include <utility>
+#include <vector>
 
 #include "sim/base/check.h"
 #include "sim/base/interrupt.h"
@@ -177,7 +177,13 @@ void write_releases(Role& role, const std::vector<Slot>& slots, const std::set<B
     OpRef op;
     int slot = 0, micro_batch = 0;
   };
-  std::map<std::pair<BufferId, int>, LastUse> last;  // of (base buffer, instance)
+  // By base buffer: of each micro-batch's instance, the step's, or, since slots of a body go alike, each body's.
+  std::vector<std::vector<LastUse>> last(role.buffers.size());
+  const std::vector<char> is_held = [&] {
+    std::vector<char> flags(role.buffers.size(), 0);
+    for (const BufferId id : held) flags[static_cast<std::size_t>(id)] = 1;
+    return flags;
+  }();
   for (std::size_t s = 0; s < slots.size(); ++s) {
     check_interrupt();
     const auto& ops = role.bodies[static_cast<std::size_t>(slots[s].body)].ops;
@@ -185,27 +191,31 @@ void write_releases(Role& role, const std::vector<Slot>& slots, const std::set<B
       for (const auto* operands : {&ops[i].reads, &ops[i].writes}) {
         for (const Operand& operand : *operands) {
           const Buffer& b = role.buffers[static_cast<std::size_t>(operand.buffer)];
-          const BufferId base = b.is_view() ? b.base : operand.buffer;
-          const Lifetime lifetime = role.buffers[static_cast<std::size_t>(base)].lifetime;
+          const auto base = static_cast<std::size_t>(b.is_view() ? b.base : operand.buffer);
+          const Lifetime lifetime = role.buffers[base].lifetime;
           if (lifetime == Lifetime::persistent) continue;
           const int mb = slots[s].micro_batch + operand.micro_batch_delta;
-          const int instance = lifetime == Lifetime::micro_batch ? mb
-                               : lifetime == Lifetime::slot      ? static_cast<int>(s)
-                                                                 : 0;
-          const std::size_t until = held.contains(base) && lifetime == Lifetime::slot ? behind_queue(role, ops, i) : i;
-          last[{base, instance}] = {{slots[s].body, static_cast<int>(until)}, static_cast<int>(s), mb};
+          const auto instance = static_cast<std::size_t>(lifetime == Lifetime::micro_batch ? mb
+                                                         : lifetime == Lifetime::slot      ? slots[s].body
+                                                                                           : 0);
+          const std::size_t until = is_held[base] != 0 && lifetime == Lifetime::slot ? behind_queue(role, ops, i) : i;
+          if (instance >= last[base].size()) last[base].resize(instance + 1);
+          last[base][instance] = {{slots[s].body, static_cast<int>(until)}, static_cast<int>(s), mb};
         }
       }
     }
   }
-  std::set<std::tuple<OpRef, BufferId, int>> releases;
-  for (const auto& [instance, use] : last) {
-    const bool by_micro_batch =
-        role.buffers[static_cast<std::size_t>(instance.first)].lifetime == Lifetime::micro_batch;
-    const int delta = by_micro_batch ? use.micro_batch - slots[static_cast<std::size_t>(use.slot)].micro_batch : 0;
-    if (!releases.emplace(use.op, instance.first, delta).second) continue;
-    role.bodies[static_cast<std::size_t>(use.op.body)].ops[static_cast<std::size_t>(use.op.op)].releases.push_back(
-        {instance.first, delta});
+  std::set<std::pair<OpRef, int>> releases;  // of one buffer
+  for (std::size_t base = 0; base < last.size(); ++base) {
+    releases.clear();
+    for (const LastUse& use : last[base]) {
+      if (!use.op.valid()) continue;
+      const bool by_micro_batch = role.buffers[base].lifetime == Lifetime::micro_batch;
+      const int delta = by_micro_batch ? use.micro_batch - slots[static_cast<std::size_t>(use.slot)].micro_batch : 0;
+      if (!releases.emplace(use.op, delta).second) continue;
+      role.bodies[static_cast<std::size_t>(use.op.body)].ops[static_cast<std::size_t>(use.op.op)].releases.push_back(
+          {static_cast<BufferId>(base), delta});
+    }
   }
 }
 

@@ -53,14 +53,14 @@ bool is_cpu(const std::string& device) {
 }
 
 // By the topology's file, or an override of its device.
-bool on_cpu(const ClusterRequest& cluster, const std::string& data_root) {
+bool on_cpu(const ClusterRequest& cluster, const std::string& data_root, ParsedFiles* files) {
   for (const auto& [key, value] : cluster.overrides)
     if (key == "device") return is_cpu(value);
   const std::string& name = cluster.topology;
   const bool path = name.find('/') != std::string::npos || name.ends_with(".yaml") || name.ends_with(".yml");
   Diagnostics unheard;
   const Document document =
-      Document::from_file(path ? name : fmt::format("{}/topologies/{}.yaml", data_root, name), unheard);
+      Document::from_file(path ? name : fmt::format("{}/topologies/{}.yaml", data_root, name), unheard, files);
   return document.root().kind() == Node::Kind::mapping && is_cpu(document.root().get("device").as_text().value_or(""));
 }
 
@@ -98,10 +98,10 @@ ChosenFramework choose_framework(const Source& source) {
     const Node root = document.root();
     if (root.kind() != Node::Kind::mapping) return ideal("");
     const ClusterRequest cluster = source.machine != nullptr ? *source.machine : read_cluster(root.get("cluster"));
-    if (costed_on_cpu(root.get("costs")) || on_cpu(cluster, source.data_root))
+    if (costed_on_cpu(root.get("costs")) || on_cpu(cluster, source.data_root, source.files))
       return ideal("ranks are a CPU's threads");
     const FrameworkProfile& profile = *find_framework(kIdeal);
-    const model::Model model = read_model(root.get("model"), profile, source.data_root, unheard);
+    const model::Model model = read_model(root.get("model"), profile, source.data_root, unheard, source.files);
     const Plan plan = read_plan(root.get("plan"), profile);
     return unheard.list().empty() ? framework_on_gpus(model, plan) : ideal("");
   } catch (const InputError&) {

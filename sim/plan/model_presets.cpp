@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <string_view>
 
 #include "sim/base/text_check.h"
 
@@ -14,6 +15,13 @@ namespace fs = std::filesystem;
 
 fs::path preset_folder(const std::string& data_root) {
   return fs::path(data_root) / "scenarios" / "models";
+}
+
+// Looked up by its file, since a search reads presets by the ten thousand.
+bool is_preset(const std::string& name, const std::string& data_root) {
+  if (name.empty() || name.find_first_of(std::string_view("/\0", 2)) != std::string::npos) return false;
+  std::error_code error;
+  return fs::exists(preset_folder(data_root) / (name + ".yaml"), error);
 }
 
 }  // namespace
@@ -29,9 +37,10 @@ std::vector<std::string> preset_names(const std::string& data_root) {
   return names;
 }
 
-Node open_preset(const Node& at, const std::string& name, const std::string& data_root, Diagnostics& diagnostics) {
-  const auto names = preset_names(data_root);
-  if (std::find(names.begin(), names.end(), name) == names.end()) {
+Node open_preset(const Node& at, const std::string& name, const std::string& data_root, Diagnostics& diagnostics,
+                 ParsedFiles* files) {
+  if (!is_preset(name, data_root)) {
+    const auto names = preset_names(data_root);
     const std::string near = nearest(name, names);
     std::string known;
     for (const std::string& one : names) known += (known.empty() ? "" : ", ") + one;
@@ -42,7 +51,7 @@ Node open_preset(const Node& at, const std::string& name, const std::string& dat
     return Node();
   }
   try {
-    return Document::from_file((preset_folder(data_root) / (name + ".yaml")).string(), diagnostics).root();
+    return Document::from_file((preset_folder(data_root) / (name + ".yaml")).string(), diagnostics, files).root();
   } catch (const InputError& error) {
     for (const Diagnostic& problem : error.diagnostics()) diagnostics.add(problem);
     return Node();

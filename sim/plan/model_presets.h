@@ -10,6 +10,7 @@ namespace rehearse::plan {
 
 std::vector<std::string> preset_names(const std::string& data_root);  // sorted
 // The preset's own tree, or a missing node after the report. `at` is where the scenario names it.
-Node open_preset(const Node& at, const std::string& name, const std::string& data_root, Diagnostics& diagnostics);
+Node open_preset(const Node& at, const std::string& name, const std::string& data_root, Diagnostics& diagnostics,
+                 ParsedFiles* files = nullptr);
 
 }  // namespace rehearse::plan

@@ -577,12 +577,12 @@ Model read_hf(const Node& node, const FrameworkProfile& profile, Diagnostics& di
 }  // namespace
 
 Model read_model(const Node& node, const FrameworkProfile& profile, const std::string& data_root,
-                 Diagnostics& diagnostics) {
+                 Diagnostics& diagnostics, ParsedFiles* files) {
   const auto read_source = [&](const ModelSource& source, const std::string& named) {
     return ModelReader(source, profile, diagnostics).read(named);
   };
   if (const auto name = node.as_text()) {
-    const Node preset = open_preset(node, *name, data_root, diagnostics);
+    const Node preset = open_preset(node, *name, data_root, diagnostics, files);
     return preset ? read_source(ModelSource(Node(), preset), *name) : Model();
   }
   if (node.kind() != Node::Kind::mapping) {
@@ -593,7 +593,7 @@ Model read_model(const Node& node, const FrameworkProfile& profile, const std::s
   if (node.has("hf")) return read_hf(node, profile, diagnostics);
   if (!node.has("preset")) return read_source(ModelSource(node, Node()), "");
   const std::string name = node.text("preset");
-  const Node preset = open_preset(node.get("preset"), name, data_root, diagnostics);
+  const Node preset = open_preset(node.get("preset"), name, data_root, diagnostics, files);
   return preset ? read_source(ModelSource(node, preset), name) : Model();
 }
 

@@ -10,8 +10,8 @@
 namespace rehearse::plan {
 
 // What the file leaves open the profile decides. Problems are reported through the node; the returned model is then
-// incomplete.
+// incomplete. `files`: what presets are read through (document.h).
 model::Model read_model(const Node& node, const FrameworkProfile& profile, const std::string& data_root,
-                        Diagnostics& diagnostics);
+                        Diagnostics& diagnostics, ParsedFiles* files = nullptr);
 
 }  // namespace rehearse::plan

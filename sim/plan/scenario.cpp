@@ -237,7 +237,7 @@ InputError located(const InputError& error, const Scenario& scenario) {
 }
 
 Document detail::opened(const Source& source, Diagnostics& diagnostics) {
-  Document document = Document::from_file(source.path, diagnostics);
+  Document document = Document::from_file(source.path, diagnostics, source.files);
   for (const std::string& assignment : source.assignments) {
     if (assignment.starts_with("model.")) open_preset(document, source.assignments);
     document.set(assignment);
@@ -246,7 +246,7 @@ Document detail::opened(const Source& source, Diagnostics& diagnostics) {
 }
 
 Scenario detail::read_scenario(const Source& source) {
-  const auto& [path, assignments, data_root, purpose, machine] = source;
+  const auto& [path, assignments, data_root, purpose, machine, files] = source;
   Diagnostics diagnostics;
   const Document document = opened(source, diagnostics);
   detail::Sections sections;
@@ -267,7 +267,7 @@ Scenario detail::read_scenario(const Source& source) {
 
   const std::size_t before_model = diagnostics.list().size();
   if (const Node model = root.get("model")) {
-    scenario.model = read_model(model, scenario.framework, data_root, diagnostics);
+    scenario.model = read_model(model, scenario.framework, data_root, diagnostics, source.files);
   } else {
     model.error("required key is missing: a preset's name, or a mapping that describes the model");
   }
@@ -312,8 +312,8 @@ Scenario detail::read_scenario(const Source& source) {
 }
 
 Scenario read_scenario(const std::string& path, const std::vector<std::string>& assignments,
-                       const std::string& data_root, Purpose purpose) {
-  return detail::read_scenario({path, assignments, data_root, purpose});
+                       const std::string& data_root, Purpose purpose, ParsedFiles* files) {
+  return detail::read_scenario({path, assignments, data_root, purpose, nullptr, files});
 }
 
 }  // namespace rehearse::plan

@@ -17,6 +17,10 @@
 #include "sim/plan/plan.h"
 #include "sim/plan/rank_grid.h"
 
+namespace rehearse {
+class ParsedFiles;  // sim/base/document.h
+}
+
 namespace rehearse::plan {
 
 // Which algorithms and protocols a collective may take, as NCCL_ALGO and NCCL_PROTO say; names as in the file, "auto":
@@ -82,9 +86,9 @@ struct JobBeside {
 };
 
 // `assignments`: --set key.path=value in order. `data_root`: the folder that holds scenarios/, topologies/ and
-// calibrate/. Throws InputError with every problem.
+// calibrate/. Throws InputError with every problem. `files`: for many scenarios of one file; nullptr: of one.
 Scenario read_scenario(const std::string& path, const std::vector<std::string>& assignments,
-                       const std::string& data_root, Purpose purpose = Purpose::simulate);
+                       const std::string& data_root, Purpose purpose = Purpose::simulate, ParsedFiles* files = nullptr);
 
 // The file with what is assigned, as a file of its own that says the same wherever it lies: files that it names beside
 // itself have their whole path. One line of comment leads it; the file's own comments are not kept. Throws InputError

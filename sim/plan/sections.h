@@ -58,6 +58,7 @@ struct Source {
   const std::string& data_root;
   Purpose purpose = Purpose::simulate;
   const ClusterRequest* machine = nullptr;  // it is itself read as a job alongside another, on this cluster
+  ParsedFiles* files = nullptr;             // the scenario's file and its model's, where they are read many times
 };
 // The file with what is assigned. Throws InputError if it cannot be read.
 Document opened(const Source& source, Diagnostics& diagnostics);

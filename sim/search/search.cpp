@@ -14,6 +14,7 @@
 #include <queue>
 #include <set>
 
+#include "sim/base/document.h"
 #include "sim/base/in_parallel.h"
 #include "sim/base/interrupt.h"
 #include "sim/lower/lower.h"
@@ -126,7 +127,7 @@ class Search {
     std::vector<std::string> all = request_.assignments;
     const std::vector<std::string> chosen = out_.space.assignments(plan.choice);
     all.insert(all.end(), chosen.begin(), chosen.end());
-    return plan::read_scenario(request_.file, all, request_.run.data_root);
+    return plan::read_scenario(request_.file, all, request_.run.data_root, plan::Purpose::simulate, &files_);
   }
 
   void settle() {
@@ -500,6 +501,7 @@ class Search {
 
   const Request& request_;
   const run::Options options_;
+  mutable ParsedFiles files_;
   Machines machines_;
   const Clock::time_point began_;
   Outcome out_;

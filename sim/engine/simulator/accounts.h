@@ -9,13 +9,17 @@
 #include "sim/engine/breakdown.h"
 #include "sim/engine/histories.h"
 #include "sim/engine/ids.h"
+#include "sim/engine/simulator/clock.h"
 
 namespace rehearse::engine {
 
 class Accounts {
  public:
-  Accounts(std::size_t streams, std::size_t ranks)
-      : first_host_(static_cast<std::int32_t>(streams)), breakdown_(ranks), histories_(streams + ranks) {}
+  Accounts(const Clock& clock, std::size_t streams, std::size_t ranks)
+      : clock_(clock),
+        first_host_(static_cast<std::int32_t>(streams)),
+        breakdown_(ranks),
+        histories_(streams + ranks) {}
 
   static Cause cause(StreamId stream) { return Cause(stream.value()); }
   Cause host(RankId rank) const { return Cause(first_host_ + rank.value()); }
@@ -25,15 +29,16 @@ class Accounts {
   Time opened() const { return breakdown_.from(); }  // Time::max(): not yet
 
   // A main stream did `share` in [from, to), or waited for `by`.
-  void add(RankId rank, result::Share share, Time from, Time to) { breakdown_.add(rank, share, from, to); }
+  void add(RankId rank, result::Share share, Time from, Time to) {
+    breakdown_.add(rank, share, from, to, clock_.stands_for());
+  }
   void add_wait(RankId rank, Cause by, Time from, Time to) {
-    histories_.each(by, from, to,
-                    [&](result::Share share, Time begin, Time end) { breakdown_.add(rank, share, begin, end); });
+    histories_.each(by, from, to, [&](result::Share share, Time begin, Time end) { add(rank, share, begin, end); });
   }
   // Another stream, or a host.
   Histories& histories() { return histories_; }
 
-  void count_ops(std::int64_t ops) { ops_ += ops; }
+  void count_ops(std::int64_t ops) { ops_ += ops * clock_.stands_for(); }
   std::int64_t ops() const { return ops_; }
   // Mean over the first ranks, ps, each counted `alike` times; they must have accounted for `window`.
   std::array<std::int64_t, result::kShares> mean(const std::vector<std::int64_t>& alike, Time window) const {
@@ -41,6 +46,7 @@ class Accounts {
   }
 
  private:
+  const Clock& clock_;
   std::int32_t first_host_;
   Breakdown breakdown_;
   Histories histories_;

@@ -55,6 +55,28 @@ class Hosts {
   // The HostSync that the host of a rank is at, and the wait that holds it.
   SyncId sync(RankId rank) const { return hosts_[rank].sync; }
   const UnmetWait& held_by(RankId rank) const { return hosts_[rank].held; }
+  // The step of that HostSync.
+  std::int32_t step(RankId rank) const { return hosts_[rank].step; }
+
+  // Something of the rank was to begin and was not launched yet; how often that was.
+  void note_late(RankId rank) { ++hosts_[rank].late; }
+  std::int64_t late(RankId rank) const { return hosts_[rank].late; }
+
+  template <class Visitor>
+  void show(RankId rank, Visitor& visitor) {
+    Host& host = hosts_[rank];
+    visitor.same(host.step);
+    visitor.count(host.sync);
+    visitor.count(host.progress);
+    visitor.count(host.base_issue);
+    visitor.count(host.limit);
+    visitor.time(host.base);
+    visitor.same(host.ended);
+    if (ranks_[rank].code->syncs.empty()) return;
+    visitor.count(host.held.wait);  // waits of HostSyncs are of one slot each
+    visitor.same(host.held.stream);
+    visitor.count(host.held.needed);
+  }
 
  private:
   struct Host {
@@ -66,6 +88,7 @@ class Hosts {
     std::int64_t progress = 0;
     UnmetWait held;
     Cause ended = kNobody;  // who ended its last wait
+    std::int64_t late = 0;
   };
 
   // How many ops the host issues before the stream's slot, from the beginning of the run.

@@ -9,7 +9,7 @@
 namespace rehearse::engine {
 
 Kernels::Kernels(Clock& clock, const IdVector<JobId, JobCode>& codes, const Ranks& ranks, const Jobs& jobs,
-                 Streams& streams, const Hosts& hosts, Devices& devices, SharedCores& cores, OpRecords& records)
+                 Streams& streams, Hosts& hosts, Devices& devices, SharedCores& cores, OpRecords& records)
     : clock_(clock),
       ranks_(ranks),
       jobs_(jobs),
@@ -99,6 +99,7 @@ void Kernels::begin(StreamId id) {
     run.launch_base = hosts_.launch_base(place);
     run.anchor = std::max(now, launch_time(run, code, kernels.first));
     gaps = launch_time(run, code, kernels.last + -1) > now;
+    if (gaps) hosts_.note_late(place.rank);
   }
   // What documents make of a kernel is the rank's own, so it is counted as it was, recorded or not.
   run.account_each = gaps || records_.wanted(place.rank, place.step) || jobs_.attention_loads(code.job) != nullptr;
@@ -139,7 +140,7 @@ void Kernels::end(StreamId id, std::uint32_t version) {
     return;
   }
   if (run.one_state && !run.account_each) {
-    run.table->count_segment(place.at, ranks_[place.rank].alike);  // for coverage, as if there were no noise
+    run.table->count_segment(place.at, alike(place.rank));  // for coverage, as if there were no noise
   } else {
     run_until(id, clock_.now());
     REHEARSE_CHECK(run.position == place.segment().ops.last, "a segment ended before its kernels");
@@ -162,17 +163,17 @@ void Kernels::run_until(StreamId id, Time time) {
 void Kernels::complete_together(StreamId id, Time time) {
   KernelRun& run = runs_[id];
   const Place& place = streams_.place(id);
-  const std::int64_t alike = ranks_[place.rank].alike;
+  const std::int64_t ranks = alike(place.rank);
   const Position last = place.segment().ops.last;
   Time end = run.anchor + run.left;
-  run.table->count_time(run.position, run.left, alike);
+  run.table->count_time(run.position, run.left, ranks);
   const Position first = ++run.position;
   for (; run.position < last; ++run.position) {
     run.left = run.table->kernel(run.position);
     if (end + run.left > time) break;
     end += run.left;
   }
-  run.table->count_kernels(first, run.position, alike);
+  run.table->count_kernels(first, run.position, ranks);
   run.anchor = run.kernel_start = end;
 }
 
@@ -184,7 +185,7 @@ void Kernels::complete_one_by_one(StreamId id, Time time) {
   for (;;) {
     const Time end = run.anchor + run.left;
     if (end > time) return;
-    run.table->count_time(run.position, run.left, ranks_[place.rank].alike);
+    run.table->count_time(run.position, run.left, alike(place.rank));
     complete(id, end);
     if (++run.position == last) return;
     run.anchor = run.sum_each ? std::max(end, launch_time(run, *place.code, run.position)) : end;
@@ -229,7 +230,7 @@ void Kernels::change_state(StreamId id, StateId to) {
   const bool begun = run.kernel_start < now;
   if (begun) {
     const Time whole = run.table->kernel(run.position), done = now - run.anchor;
-    run.table->count_time(run.position, done, ranks_[place.rank].alike);
+    run.table->count_time(run.position, done, alike(place.rank));
     run.left = whole == Time() ? Time() : Time::from_ps(mul_div_up((run.left - done).ps(), changed.ps(), whole.ps()));
     run.anchor = now;
   }

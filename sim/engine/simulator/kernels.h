@@ -27,7 +27,7 @@ class SharedCores;
 class Kernels {
  public:
   Kernels(Clock& clock, const IdVector<JobId, JobCode>& codes, const Ranks& ranks, const Jobs& jobs, Streams& streams,
-          const Hosts& hosts, Devices& devices, SharedCores& cores, OpRecords& records);
+          Hosts& hosts, Devices& devices, SharedCores& cores, OpRecords& records);
 
   // The segment at the head of the stream is one of kernels. It begins at the end of the instant.
   void make_ready(StreamId id) {
@@ -49,6 +49,21 @@ class Kernels {
   };
   Changed set_state(StreamId id, StateId state);
   void end_on_cores(StreamId id);
+
+  // Of a stream with a kernel in progress.
+  template <class Visitor>
+  void show(StreamId id, Visitor& visitor) {
+    KernelRun& run = runs_[id];
+    visitor.same(run.position);
+    visitor.same(run.state);
+    visitor.same(run.left);
+    visitor.recent(run.anchor);
+    visitor.recent(run.kernel_start);
+    visitor.same(run.one_state);
+    visitor.same(run.sum_each);
+    visitor.same(run.account_each);
+    if (run.sum_each) visitor.recent(run.launch_base);
+  }
 
   // What kernels of a job's role ran.
   void add_busy(JobId job, BusyTime& sum) const;
@@ -82,6 +97,8 @@ class Kernels {
   void complete(StreamId id, Time end);
   void begin_on_cores(StreamId id);
 
+  // How many ranks what one does counts for.
+  std::int64_t alike(RankId rank) const { return ranks_[rank].alike * clock_.stands_for(); }
   // The kernel's duration in the run's state, noise and all.
   Time duration(const KernelRun& run, StreamId id, Position position) const {
     const Time time = run.table->kernel(position);
@@ -105,7 +122,7 @@ class Kernels {
   const Ranks& ranks_;
   const Jobs& jobs_;
   Streams& streams_;
-  const Hosts& hosts_;
+  Hosts& hosts_;
   Devices& devices_;
   SharedCores& cores_;
   OpRecords& records_;

@@ -34,6 +34,27 @@ class OpRecords {
   // The same of a HostSync whose waits were met at `met`, the last of them by `by`, and which the host, once it had
   // launched all before it, passed at `passed`.
   void keep_sync(RankId rank, const SyncCode& sync, Time met, Time passed, Cause by);
+  // What was kept since the record number `first` was kept once more, so many times, each time `period` later and
+  // slots_of(rank) slots further on.
+  std::size_t kept() const { return records_.size(); }
+  template <class Slots>
+  void keep_again(std::size_t first, std::int64_t times, Time period, const Slots& slots_of) {
+    const std::size_t last = records_.size();
+    records_.reserve(last + (last - first) * static_cast<std::size_t>(times));
+    for (std::int64_t time = 1; time <= times; ++time)
+      for (std::size_t i = first; i < last; ++i) {
+        result::OpRecord record = records_[i];
+        record.start_ps += (period * time).ps();
+        record.slot += static_cast<std::int32_t>(slots_of(RankId(record.rank)) * time);
+        records_.push_back(record);
+      }
+  }
+  template <class Visitor>
+  void show(StreamId id, Visitor& visitor) {
+    Release& released = released_[id];
+    visitor.time(released.at);
+    visitor.same(released.by);
+  }
   // All, by rank and start.
   std::vector<result::OpRecord> take();
 

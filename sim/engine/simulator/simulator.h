@@ -10,6 +10,7 @@
 //   transfers    what is posted and in flight, matched by matching.h; mailboxes: messages that are buffered;
 //                staged_sends: sends from copies; network.h and step_runs.h move the bytes
 //   jobs         steps of each job, and how long jobs go on
+//   rounds       leaves out rounds of micro-batches that would go as those before them
 //   accounts     where the time of the step reported goes; op_records: the ops of ranks that are recorded
 //
 // An instant. All events of the time `now` are taken from the queue; each may complete segments, which record events,
@@ -45,6 +46,7 @@
 #include "sim/engine/simulator/mailboxes.h"
 #include "sim/engine/simulator/op_records.h"
 #include "sim/engine/simulator/ranks.h"
+#include "sim/engine/simulator/rounds.h"
 #include "sim/engine/simulator/shared_cores.h"
 #include "sim/engine/simulator/staged_sends.h"
 #include "sim/engine/simulator/streams.h"
@@ -106,6 +108,7 @@ class Simulator {
   Transfers transfers_;
   Mailboxes mailboxes_;
   StagedSends staged_sends_;
+  Rounds rounds_;
 
   std::int64_t next_report_;  // of progress, after so many events
   bool taken_ = false;        // what the reported job reports

@@ -31,6 +31,19 @@ class StagedSends {
   // The first message in the stream's slots has been received.
   void end(StreamId id, const Transfer& transfer);
 
+  // Of a stream that has sent from copies.
+  template <class Visitor>
+  void show(StreamId id, Visitor& visitor) {
+    const auto found = outboxes_.find(id);
+    if (found == outboxes_.end()) return;
+    visitor.same(found->second.stream_waits);
+    for (Message& message : found->second.messages) {
+      visitor.same(message.group);
+      visitor.same(message.size);
+      visitor.count(message.call);
+    }
+  }
+
  private:
   struct Message {
     ProcessGroupId group;

@@ -128,8 +128,27 @@ class Streams {
   Time idle_since(StreamId id) const { return states_[id].idle_since; }
   bool ends_steps(StreamId id) const { return states_[id].ends_steps; }
   const UnmetWait& held_by(StreamId id) const { return unmet_[id]; }
+  std::int64_t progress(StreamId id) const { return states_[id].progress; }
   std::size_t size() const { return states_.size(); }
   IdRange<StreamId> ids() const { return states_.ids(); }
+
+  template <class Visitor>
+  void show(StreamId id, Visitor& visitor) {
+    StreamState& state = states_[id];
+    visitor.count(state.progress);
+    visitor.count(state.place.slot);
+    visitor.count(state.slot_index);
+    visitor.same(state.place.step);
+    visitor.same(state.place.at);
+    visitor.same(state.status);
+    visitor.same(state.unchecked);
+    visitor.time(state.idle_since);
+    visitor.same(ended_[id]);
+    if (state.status != Status::waiting) return;
+    visitor.same(unmet_[id].wait);
+    visitor.same(unmet_[id].stream);
+    visitor.count(unmet_[id].needed);
+  }
 
  private:
   // Thousands of them are touched in turn, so each is one cache line; so are the kernels and the transfer of a stream,

@@ -56,6 +56,17 @@ class Transfers {
   }
   void end_op(StreamId id, result::Share late);
 
+  // Of a stream that has posted.
+  template <class Visitor>
+  void show(StreamId id, Visitor& visitor) {
+    Post& post = posts_[id];
+    visitor.time(post.posted);
+    visitor.time(post.started);
+    visitor.time(post.moving_from);
+    visitor.same(post.legs_left);
+    visitor.same(post.sms_hold);
+  }
+
   // The next of those that posted a collective, from Transfer::first.
   StreamId next_participant(StreamId id) const { return posts_[id].next; }
 

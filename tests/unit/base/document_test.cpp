@@ -4,6 +4,9 @@
 
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <fstream>
+
 namespace rehearse {
 namespace {
 
@@ -44,6 +47,43 @@ TEST_F(DocumentTest, ReadsEveryKindOfValue) {
   plan.finish();
   root.finish();
   EXPECT_EQ(texts(diagnostics_), Texts{});
+}
+
+// As if it had been parsed again: the same values and places, and nobody has asked for a key.
+TEST_F(DocumentTest, AFileThatIsReadManyTimesIsReadOnce) {
+  const std::filesystem::path path = std::filesystem::path(testing::TempDir()) / "read-many-times.yaml";
+  std::ofstream(path) << "name: one\nlist: [{a: 1}, 'x']\nother: 2\n";
+  ParsedFiles files;
+  for (const char* later : {"name: two\n", "name: three\n"}) {
+    Diagnostics problems;
+    Document document = Document::from_file(path.string(), problems, &files);
+    document.set("name=set");
+    const Node root = document.root();
+    EXPECT_EQ(root.text("name"), "set");
+    EXPECT_EQ(root.get("list").at(0).integer("a"), 1);
+    EXPECT_EQ(root.get("list").at(1).as_text(), "x");
+    EXPECT_EQ(root.get("list").line(), 2);
+    root.finish();
+    ASSERT_EQ(problems.list().size(), 1U) << "nobody asked for `other`";
+    EXPECT_EQ(problems.list().front().line, 3);
+    std::ofstream(path) << later;
+  }
+  Diagnostics problems;
+  EXPECT_EQ(Document::from_file(path.string(), problems, &files).root().text("name"), "one") << "not what was set";
+  EXPECT_EQ(Document::from_file(path.string(), problems, nullptr).root().text("name"), "three");
+  std::filesystem::remove(path);
+}
+
+TEST_F(DocumentTest, AFileWithAProblemReportsItEachTime) {
+  const std::filesystem::path path = std::filesystem::path(testing::TempDir()) / "read-with-a-problem.yaml";
+  std::ofstream(path) << "name: one\nname: two\n";
+  ParsedFiles files;
+  for (int time = 0; time < 2; ++time) {
+    Diagnostics problems;
+    (void)Document::from_file(path.string(), problems, &files);
+    EXPECT_EQ(problems.list().size(), 1U);
+  }
+  std::filesystem::remove(path);
 }
 
 TEST_F(DocumentTest, AbsentKeysTakeTheirDefaults) {

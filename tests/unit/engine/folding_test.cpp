@@ -7,6 +7,7 @@
 #include <set>
 
 #include "sim/base/check.h"
+#include "sim/collective/steps.h"
 #include "sim/engine/folding/reasons.h"
 #include "tests/unit/engine/stand_in.h"
 
@@ -115,6 +116,114 @@ TEST_F(FoldedStep, AnUnevenNetworkSplitsWhatItMust) {
     return plan;
   };
   EXPECT_EQ(simulated({}), 8);
+}
+
+// Once the pipeline is full every round of a forward and a backward goes as the one before it, so that twice as many
+// micro-batches bring no more events; --fold off goes through all of them.
+class LeftOutRounds : public FoldedStep {
+ protected:
+  // Transfers that hold nothing of their devices: with what they hold stages as even as these come into step only after
+  // many rounds.
+  void SetUp() override {
+    model_.groups = [inside = model_.groups](const std::vector<int>& members, std::int64_t bytes) {
+      return holding_nothing(inside(members, bytes));
+    };
+    model_.messages = [inside = model_.messages](int from, int to, std::int64_t bytes) {
+      return holding_nothing(inside(from, to, bytes));
+    };
+  }
+  static collective::TransferPlan holding_nothing(collective::TransferPlan plan) {
+    plan.sms = 0, plan.memory_bytes = 0;
+    return plan;
+  }
+  std::int64_t events(int micro_batches, const Options& options) {
+    size_.micro_batches = micro_batches;
+    EXPECT_LT(simulated(options), size_.grid().ranks());
+    return run(options).events;
+  }
+  void expect_left_out(const Options& options) {
+    const std::int64_t once = events(48, options), twice = events(96, options);
+    EXPECT_LT(twice, once + once / 4) << size_.stages << " stages";
+  }
+};
+
+TEST_F(LeftOutRounds, LeaveNoTrace) {
+  for (const int stages : {1, 2})
+    for (const bool recorded : {false, true}) {
+      size_ = {.tensor = 2, .data = 2, .stages = stages, .layers = 2, .micro_batches = 48, .kernels_per_block = 2};
+      Options options;
+      options.steps = 3;
+      if (recorded) options.recorded_ranks = {0, 1, 3};
+      expect_left_out(options);
+    }
+}
+
+TEST_F(LeftOutRounds, LeaveNoTraceWhereOpsAreLaunched) {
+  Options options;
+  options.recorded_ranks = {0, 11};
+  options.launch_cost = Time::from_us(2);
+  expect_left_out(options);
+  options.launch_cost = Time::from_us(2000);  // every op is late, ever less so or more
+  (void)events(48, options);
+}
+
+// Messages of twelve devices, each out of its own port and into another's.
+class Routed final : public testing::TestCluster {
+ public:
+  Routed() : TestCluster(12, std::vector<std::int64_t>(48, testing::stand_in::kNic)) {}
+  cluster::Route route(int from, int to) const override {
+    using namespace testing::stand_in;
+    return {{port(from, nic_out), port(to, nic_in)}, {}, true, {}};
+  }
+};
+
+// The state of collectives that go message by message is not compared.
+TEST_F(LeftOutRounds, AreNoneWhereCollectivesGoMessageByMessage) {
+  size_.micro_batches = 24;
+  const Routed cluster;
+  model_.groups = [&](const std::vector<int>& members, std::int64_t bytes) {
+    collective::TransferPlan plan;
+    collective::Steps steps =
+        collective::steps_of(cluster, collective::group_of(cluster, members), program::CollectiveKind::all_reduce,
+                             collective::Algorithm::ring, bytes);
+    collective::set_times(steps, cluster, 1, false, Time::from_us(1));
+    plan.steps = std::make_shared<const collective::Steps>(std::move(steps));
+    return plan;
+  };
+  EXPECT_EQ(simulated({}), 12) << "the rings are not alike, message by message";
+}
+
+// Stage 0 begins a round while stage 1 waits for the second of two messages, the first of which it has already: what
+// the wait was for is known from before what is left out.
+TEST(LeftOutRound, ComesInTheMidstOfAWait) {
+  program::Program program;
+  testing::RoleBuilder first(0), second(1);
+  const auto c0 = first.stream("compute", testing::StreamKind::compute),
+             p0 = first.stream("pipeline", testing::StreamKind::pipeline);
+  const auto c1 = second.stream("compute", testing::StreamKind::compute),
+             p1 = second.stream("pipeline", testing::StreamKind::pipeline);
+  const auto out = first.event("out"), in = second.event("in");
+  const auto b0 = first.body("forward"), b1 = second.body("forward");
+  first.kernel(b0, "f", c0, {}, out);
+  first.message(b0, "send", p0, true, 1, 0, 10, {out});
+  first.message(b0, "send again", p0, true, 1, 0, 10);
+  first.kernel(b0, "g", c0);
+  second.message(b1, "receive", p1, false, -1, 0, 10);
+  second.message(b1, "receive again", p1, false, -1, 0, 10, {}, in);
+  second.kernel(b1, "h", c1, {in});
+  for (int i = 0; i < 40; ++i) first.slot(b0, i), second.slot(b1, i);
+  program.roles = {first.build(), second.build()};
+  testing::TestCosts costs;
+  costs.ps = {{"f", 600}, {"g", 600}, {"h", 200}};
+  testing::TestModel model;
+  model.messages = [](int, int, std::int64_t) { return testing::plan_of(500); };
+  const testing::TestCluster cluster(2);
+  Options options;
+  const Outcome left_out = simulate(program, testing::grid_of(1, 1, 2), cluster, model, costs, options);
+  options.fold = false;
+  const Outcome all = simulate(program, testing::grid_of(1, 1, 2), cluster, model, costs, options);
+  EXPECT_LT(left_out.events * 3, all.events);
+  EXPECT_EQ(text_of(left_out), text_of(all));
 }
 
 // Eight ranks that share one link two by two: the pairs are alike, and each gets half of the link.

@@ -1,0 +1,306 @@
+// See rounds.h.
+#include "sim/engine/simulator/rounds.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "sim/base/check.h"
+
+namespace rehearse::engine {
+
+namespace {
+
+// The longest period looked for, in rounds, and how many states are read in a step before none is expected any more.
+constexpr std::size_t kLongestPeriod = 4;
+constexpr int kMostLooks = 24;
+
+bool irregular(const IdVector<JobId, JobCode>& codes, const Jobs& jobs) {
+  if (jobs.noisy_kernels() || jobs.noisy_transfers()) return true;
+  return std::any_of(codes.begin(), codes.end(), [](const JobCode& code) {
+    return code.job->loaders != nullptr || code.job->attention_loads != nullptr ||
+           code.job->collectives.buffered_messages();
+  });
+}
+
+std::vector<program::BodyId> bodies_of_segments(const RoleCode& code) {
+  std::vector<program::BodyId> bodies(code.segments.size());
+  for (const SegmentId id : code.segments.ids()) bodies[id.index()] = code.ops[code.segments[id].ops.first].body;
+  return bodies;
+}
+
+}  // namespace
+
+Rounds::Rounds(bool wanted, Clock& clock, const IdVector<JobId, JobCode>& codes, const Ranks& ranks, Jobs& jobs,
+               Accounts& accounts, OpRecords& records, Streams& streams, Hosts& hosts, Kernels& kernels,
+               Devices& devices, Transfers& transfers, StagedSends& staged_sends, Matching& matching, Network& network)
+    : clock_(clock),
+      ranks_(ranks),
+      jobs_(jobs),
+      accounts_(accounts),
+      records_(records),
+      streams_(streams),
+      hosts_(hosts),
+      kernels_(kernels),
+      devices_(devices),
+      transfers_(transfers),
+      staged_sends_(staged_sends),
+      matching_(matching),
+      network_(network) {
+  if (!wanted || irregular(codes, jobs)) return;
+  const RankInfo& first = ranks[RankId(0)];
+  repeats_ = program::repetition_of(*first.code->role);
+  if (repeats_.times == 0 || !first.main_stream.exists()) return;
+  watched_ = first.main_stream;
+  for (const RankInfo& rank : ranks) {
+    std::vector<Waited>& waited = waited_[rank.code];
+    if (!waited.empty()) continue;
+    const RoleCode& code = *rank.code;
+    const std::vector<program::BodyId> bodies = bodies_of_segments(code);
+    const auto add = [&](program::BodyId body, IdRange<WaitId> waits) {
+      for (const WaitId id : waits) {
+        const Wait& wait = code.waits[id];
+        waited.push_back({body, wait.row, wait.stream, wait.segment, wait.per_step});
+      }
+    };
+    for (const SegmentId id : code.segments.ids()) add(bodies[id.index()], code.segments[id].waits);
+    for (const SyncCode& sync : code.syncs) add(sync.body, sync.waits);
+    std::sort(waited.begin(), waited.end());
+    waited.erase(std::unique(waited.begin(), waited.end()), waited.end());
+  }
+}
+
+// Another step has begun.
+void Rounds::forget() {
+  REHEARSE_CHECK(!open_, "a period of rounds goes on over the end of its step");
+  past_.clear();
+  looked_ = 0;
+}
+
+void Rounds::look() {
+  Beginning now;
+  now.round = repeats_.rounds_before(seen_.value());
+  now.time = clock_.now();
+  if (open_) {
+    if (now.round == open_->begin.round + open_->begin.period) close(read());
+    return;
+  }
+  for (const PlanCode& plan : matching_.plans())
+    if (plan.steps.exists()) return void(watched_ = StreamId());  // message by message
+  for (const Beginning& before : past_) {
+    if (before.period != now.round - before.round || before.period == 0) continue;
+    now = read();
+    const auto growth = StateReader::growth(*before.state, *now.state, now.time - before.time);
+    const std::int64_t times = growth ? periods(before, now) : 0;
+    if (times < 2) break;
+    now.period = before.period;
+    clock_.set_stands_for(times);
+    open_ = Open{times, std::move(now), records_.kept(), network_.log().size()};
+    return;
+  }
+  // The state is looked at where times have come to repeat.
+  for (std::size_t period = 1; period <= kLongestPeriod && 2 * period <= past_.size() && looked_ < kMostLooks;
+       ++period) {
+    const Time one = past_[period - 1].time, two = past_[2 * period - 1].time;
+    if (now.time - one != one - two) continue;
+    if (!now.state) now = read();
+    now.period = static_cast<std::int32_t>(period);
+    break;
+  }
+  past_.push_front(std::move(now));
+  if (past_.size() > 2 * kLongestPeriod) past_.pop_back();
+}
+
+Rounds::Beginning Rounds::read() {
+  Beginning now;
+  ++looked_;
+  now.round = repeats_.rounds_before(seen_.value());
+  now.time = clock_.now();
+  now.state.emplace();
+  show(*now.state);
+  for (const RankId rank : ranks_.ids()) {
+    const bool running =
+        ranks_[rank].main_stream.exists() && streams_.status(ranks_[rank].main_stream) == Status::running;
+    const Time since = running ? clock_.now() : streams_.asked_since(rank);
+    if (since == Time::max()) continue;  // nobody asks
+    for (const StreamId id : ranks_[rank].streams()) accounts_.histories().show(Accounts::cause(id), since, *now.state);
+    accounts_.histories().show(accounts_.host(rank), since, *now.state);
+  }
+  for (const StreamId id : streams_.ids()) {
+    now.slots.push_back(streams_.place(id).slot);
+    now.progress.push_back(streams_.progress(id));
+  }
+  for (const RankId rank : ranks_.ids()) {
+    const RoleCode& code = *ranks_[rank].code;
+    now.slots.push_back(code.syncs.empty() ? SlotId(0) : code.syncs[hosts_.sync(rank)].slot);
+    now.progress.push_back(hosts_.progress(rank));
+    now.late.push_back(hosts_.late(rank));
+  }
+  return now;
+}
+
+// All but histories, of which part is read and all is moved.
+template <class Visitor>
+void Rounds::show(Visitor& visitor) {
+  visitor.thing();
+  visitor.same(accounts_.opened());
+  for (const RankId rank : ranks_.ids()) {
+    visitor.thing();
+    visitor.same(devices_.state(rank));
+    hosts_.show(rank, visitor);
+    for (const StreamId id : ranks_[rank].streams()) {
+      visitor.thing();
+      streams_.show(id, visitor);
+      const Status status = streams_.status(id);
+      if (status == Status::running) kernels_.show(id, visitor);
+      if (status == Status::transferring || status == Status::copying) transfers_.show(id, visitor);
+      staged_sends_.show(id, visitor);
+      if (records_.wanted(rank, streams_.place(id).step)) records_.show(id, visitor);
+    }
+  }
+  const std::vector<TransferId> live = matching_.live();
+  for (const TransferId id : live) {
+    visitor.thing();
+    matching_.show(id, visitor);
+  }
+  std::vector<std::int32_t> order(live.empty() ? 0 : std::max_element(live.begin(), live.end())->index() + 1, 0);
+  for (std::size_t i = 0; i < live.size(); ++i) order[live[i].index()] = static_cast<std::int32_t>(i);
+  std::vector<Network::InFlight> in_flight = network_.in_flight();
+  for (Network::InFlight& one : in_flight) one.owner = order.at(static_cast<std::size_t>(one.owner));
+  std::sort(in_flight.begin(), in_flight.end(), [](const Network::InFlight& a, const Network::InFlight& b) {
+    return std::pair(a.owner, a.defined) < std::pair(b.owner, b.defined);
+  });
+  for (const Network::InFlight& one : in_flight) {
+    visitor.thing();
+    visitor.same(one.owner);
+    network_.show(one.slot, visitor);
+  }
+}
+
+// How many periods from now on go as the one from `before` to now.
+std::int64_t Rounds::periods(const Beginning& before, const Beginning& now) const {
+  std::int64_t most = INT32_MAX;
+  for (const RankId rank : ranks_.ids()) {
+    const auto slots = passed(rank, before, now);
+    if (!slots) return 0;
+    most = std::min(most, periods_of_code(rank, *slots, before, now));
+    most = std::min(most, periods_of_waits(rank, before, now));
+    most = std::min(most, periods_of_host(rank, *slots, before, now));
+  }
+  return most;
+}
+
+// All that moves has passed the same slots.
+std::optional<Rounds::Passed> Rounds::passed(RankId rank, const Beginning& before, const Beginning& now) const {
+  std::optional<Passed> all;
+  const std::int32_t streams = ranks_[rank].code->streams;
+  for (std::int32_t stream = -1; stream < streams; ++stream) {
+    const std::size_t i = place(rank, stream);
+    if (!moved(i, before, now)) continue;
+    const Passed own{now.slots[i] - before.slots[i], before.slots[i].value(), now.slots[i].value()};
+    if (own.slots <= 0 || (all && all->slots != own.slots)) return std::nullopt;
+    if (!all) all = own;
+    all->first = std::min(all->first, own.first), all->last = std::max(all->last, own.last);
+  }
+  return all;
+}
+
+// As far as bodies repeat, and waits refer to what was as long ago, or to nothing that has changed.
+std::int64_t Rounds::periods_of_code(RankId rank, const Passed& passed, const Beginning& before,
+                                     const Beginning& now) const {
+  const RoleCode& code = *ranks_[rank].code;
+  const auto slots = static_cast<std::int32_t>(code.slot_body.size());
+  std::int32_t until = passed.first;
+  while (until + passed.slots < slots && code.slot_body[SlotId(until)] == code.slot_body[SlotId(until + passed.slots)])
+    ++until;
+  for (const Waited& waited : waited_.at(&code))
+    until = std::min(until, alike_until(waited, rank, passed, until, before, now));
+  return until <= passed.last ? 0 : (until - 1 - passed.last) / passed.slots + 1;
+}
+
+// Until where slots have waits, each and the one a period later, that refer to what is as long ago, or that were met
+// before their period began and so hold nothing.
+std::int32_t Rounds::alike_until(const Waited& waited, RankId rank, const Passed& passed, std::int32_t until,
+                                 const Beginning& before, const Beginning& now) const {
+  const RoleCode& code = *ranks_[rank].code;
+  const std::size_t of = place(rank, waited.stream);
+  const std::int64_t progress = grown(of, before, now);
+  const std::int64_t known = before.progress[of] - waited.before - waited.per_step * step_of(rank);
+  const std::int32_t* const row = code.progress.data() + waited.row;
+  const std::int32_t highest = passed.last - passed.slots;  // that anything of the rank was at
+  for (std::int32_t first = passed.first; first < std::min(passed.first + passed.slots, until); ++first) {
+    if (code.slot_body[SlotId(first)] != waited.body) continue;
+    bool moves = true, met = true;
+    for (std::int32_t slot = first; slot < until + passed.slots; slot += passed.slots) {
+      met = met && row[slot] <= known + std::max(0, slot - highest) / passed.slots * progress;
+      moves = moves && (slot == first || row[slot] - row[slot - passed.slots] == progress);
+      if (!met && !moves) until = slot - passed.slots;
+    }
+  }
+  return until;
+}
+
+std::int32_t Rounds::step_of(RankId rank) const {
+  const RankInfo& info = ranks_[rank];
+  return streams_.place(info.main_stream.exists() ? info.main_stream : info.first_stream).step;
+}
+
+// Until what stands still would go on.
+std::int64_t Rounds::periods_of_waits(RankId rank, const Beginning& before, const Beginning& now) const {
+  std::int64_t most = INT32_MAX;
+  const auto limit = [&](const UnmetWait& wait) {
+    const std::size_t of = place(rank, wait.stream);
+    const std::int64_t progress = grown(of, before, now);
+    if (progress > 0) most = std::min(most, (wait.needed - now.progress[of] - 1) / progress);
+  };
+  const RankInfo& info = ranks_[rank];
+  for (const StreamId id : info.streams()) {
+    if (moved(id.index(), before, now)) continue;
+    const Status status = streams_.status(id);
+    if (status == Status::waiting)
+      limit(streams_.held_by(id));
+    else if (status != Status::done && status != Status::held_by_host && status != Status::transferring)
+      return 0;
+  }
+  if (!info.code->syncs.empty() && !moved(host(rank), before, now) && hosts_.held_by(rank).wait.exists())
+    limit(hosts_.held_by(rank));
+  return most;
+}
+
+// A host that waits for nothing launches ahead, and further ahead with every period.
+std::int64_t Rounds::periods_of_host(RankId rank, const Passed& passed, const Beginning& before,
+                                     const Beginning& now) const {
+  const RankInfo& info = ranks_[rank];
+  const RoleCode& code = *info.code;
+  if (moved(host(rank), before, now)) return INT32_MAX;
+  const std::int64_t launches =
+      code.slot_issue[SlotId(passed.first + passed.slots)] - code.slot_issue[SlotId(passed.first)];
+  if (now.late[rank.index()] != before.late[rank.index()] || code.launch_cost * launches > now.time - before.time)
+    return 0;
+  if (code.syncs.empty()) return INT32_MAX;
+  const std::int32_t step = step_of(rank);
+  if (hosts_.step(rank) != step) return hosts_.step(rank) > step ? INT32_MAX : 0;
+  const std::int32_t room = code.syncs[hosts_.sync(rank)].slot.value() - passed.last - 1;
+  return std::max(0, room) / passed.slots;
+}
+
+// The period is over that stands for others: all goes on as if they were over too.
+void Rounds::close(const Beginning& now) {
+  const Open& open = *open_;
+  const Time period = now.time - open.begin.time;
+  const auto growth = StateReader::growth(*open.begin.state, *now.state, period);
+  REHEARSE_CHECK(growth, "a round of micro-batches does not go as the one before it");
+  const std::int64_t left_out = open.times - 1;
+  const auto slots_of = [&](RankId rank) { return passed(rank, open.begin, now)->slots; };
+  records_.keep_again(open.records, left_out, period, slots_of);
+  network_.log_again(open.flown, left_out, period);
+  StateMover mover(*growth, left_out);
+  show(mover);
+  accounts_.histories().move(period * left_out);
+  clock_.move(period * left_out);
+  clock_.set_stands_for(1);
+  seen_ = streams_.place(watched_).slot;
+  past_.clear();
+  open_.reset();
+}
+
+}  // namespace rehearse::engine
