@@ -26,6 +26,15 @@ std::string without_engine(result::Result r) {
   return to_json(r);
 }
 
+// Stages whose hosts wait for an exchange, with more buckets to be averaged at the end of a round than ops before it:
+// where the round goes on, nothing of its end is behind that wait.
+TEST(LocalStepsSimulated, HostsWaitForNothingOfTheEndOfARoundInOtherSteps) {
+  const result::Result r =
+      simulated_with({"cluster.topology=dgx-a100", "cluster.gpus=8", "framework=megatron-core", "plan.pipeline=4",
+                      "plan.local_steps=3", "plan.bucket=1MB", "plan.outer_optimizer=nesterov"});
+  EXPECT_GT(r.step_time_ps, 0);
+}
+
 TEST(LocalStepsSimulated, FoldedOrNotAreTheSameBytes) {
   for (const std::vector<std::string>& plan : {std::vector<std::string>{},
                                                {"plan.local_group=node", "plan.outer_optimizer=nesterov"},

@@ -80,7 +80,8 @@ Streams::Head Streams::reach(StreamId id, bool launched_late) {
   StreamState& state = states_[id];
   if (state.status == Status::done) return Head::held;
   const Segment& segment = state.place.segment();
-  if (hosts_.holds(state.place, segment)) {
+  if (hosts_.holds(state.place, segment) &&
+      !state.place.passed_over()) {  // the host does not launch what is passed over
     state.status = Status::held_by_host;
     return Head::held;
   }
