@@ -13,6 +13,7 @@
 namespace rehearse::execute {
 
 class Checkpoints;
+class ParameterServers;
 
 // What the ranks of a run that are here share. Outlives them.
 struct Run {
@@ -26,9 +27,10 @@ struct Run {
   int threads_per_rank = 1;
   bool late_ranks_known = true;  // result::Result's
   Clock::time_point began;
-  int send_slots = 0;                  // program::Arenas's
-  Checkpoints* checkpoints = nullptr;  // null: none
-  std::int64_t first_step = 0;         // steps were done before, by the run that this one goes on from
+  int send_slots = 0;                   // program::Arenas's
+  Checkpoints* checkpoints = nullptr;   // null: none
+  ParameterServers* servers = nullptr;  // null: the plan has none
+  std::int64_t first_step = 0;          // steps were done before, by the run that this one goes on from
 
   const Timeline& timeline(int rank) const { return timeline_of(timelines, grid, rank); }
   // Of any rank, from any thread.

@@ -47,6 +47,7 @@ TEST_P(Fuzz, MutatedInputs) {
   EXPECT_GE(counts.folded * 3, counts.simulated) << "few plans have ranks that are alike";
   EXPECT_GT(counts.mixed, 0) << "no plan runs on devices of several kinds";
   EXPECT_GT(counts.apart, 0) << "no plan has local steps";
+  EXPECT_GT(counts.served, 0) << "no plan has parameter servers";
 }
 
 INSTANTIATE_TEST_SUITE_P(Readers, Fuzz, testing::ValuesIn(names()), [](const auto& name) {
