@@ -29,6 +29,7 @@
 #include "reports/batch.h"
 #include "reports/epoch.h"
 #include "reports/limits.h"
+#include "reports/servers.h"
 #include "reports/text.h"
 #include "sim/base/diagnostics.h"
 #include "sim/base/input_files.h"
@@ -38,6 +39,8 @@
 #include "sim/model/recorded_choices.h"
 #include "sim/plan/scenario.h"
 #include "sim/result/output_file.h"
+#include "sim/run/run.h"
+#include "sim/run/served.h"
 
 namespace rehearse::cli {
 namespace {
@@ -58,6 +61,7 @@ struct ExecuteArguments {
   double epochs = 0;
   ShrinkRequest miniature;
   bool shrink = false;
+  bool as_simulated = false;  // parameter servers do what they do in the simulation
   bool baseline = false, json = false, output_given = false, tensorboard = false;
   std::string not_of_miniature;  // an option that is given and that a miniature has no use for
 };
@@ -157,6 +161,7 @@ std::string measured(const execute::Outcome& outcome, const plan::Scenario& scen
       {"Memory of all", arenas(r)},
       {outcome.processes == 1 ? "Process" : "Processes", processes(outcome)},
   };
+  for (const auto& row : reports::server_rows(r)) rows.push_back(row);
   if (r.local_steps.known) rows.push_back({"Local steps", reports::local_steps_text(r.local_steps)});
   if (outcome.checkpoints.written > 0) rows.push_back({"Checkpoints", checkpoints(outcome)});
   if (const std::string epoch = reports::epoch_text(r); !epoch.empty()) rows.push_back({"Epoch", epoch});
@@ -173,7 +178,8 @@ std::string measured(const execute::Outcome& outcome, const plan::Scenario& scen
                                                              state[1] == 1 ? "" : "s")});
   }
   return reports::wrap(fmt::format("{}: measured, {} rank{}", r.scenario_name, r.ranks, r.ranks == 1 ? "" : "s")) +
-         reports::labelled(rows) + breakdown(r);
+         reports::labelled(rows) + breakdown(r) +
+         (r.servers.known ? "\n" + reports::staleness_histogram(r.servers) : "");
 }
 
 // --epochs in steps: as many as see every sequence of the data that often.
@@ -246,6 +252,13 @@ std::optional<execute::Outcome> perform(const ExecuteArguments& a, const plan::S
   };
   try {
     execute::check_performable(scenario, a.steps);
+    std::vector<account::ServerEvent> order;
+    if (a.as_simulated) {
+      run::Options simulated;
+      simulated.data_root = data_root();
+      order = run::simulated_server_order(scenario, simulated, a.steps);
+      options.server_order = &order;
+    }
     const program::Program program = lower::lower(scenario);
     const auto ranks = static_cast<int>(world.here().size());
     // Of ranks that are threads of this process: others' cores are not ours to keep busy.
@@ -275,9 +288,11 @@ execute::Outcome perform_baseline(ExecuteArguments a, const std::string& file, c
   a.metrics.clear();
   a.routing.clear();
   a.checkpoint = {};
-  a.assignments.insert(a.assignments.end(), {"cluster.gpus=1", fmt::format("cluster.threads_per_rank={}", threads),
-                                             "plan.tensor=1", "plan.pipeline=1", "plan.context=1", "plan.expert=1",
-                                             "plan.zero=0", "plan.local_steps=0", "plan.layers_per_stage=auto"});
+  a.assignments.insert(
+      a.assignments.end(),
+      {"cluster.gpus=1", fmt::format("cluster.threads_per_rank={}", threads), "plan.tensor=1", "plan.pipeline=1",
+       "plan.context=1", "plan.expert=1", "plan.zero=0", "plan.local_steps=0", "plan.servers=0",
+       "plan.consistency=synchronous", "plan.backup_workers=0", "plan.layers_per_stage=auto"});
   const auto alone = execute::make_local_world(1, a.placement.timeout);
   return *perform(a, plan::read_scenario(file, a.assignments, root, plan::Purpose::perform), "performing on one rank ",
                   *alone);
@@ -312,6 +327,8 @@ int perform_and_tell(const ExecuteArguments& a, const plan::Scenario& scenario, 
     result::write_directory(outcome->result, a.output);
     result::write_files(
         a.output, {{"steps.csv", execute::step_table(outcome->shares, outcome->first_step, outcome->result.loss)}});
+    if (!outcome->server_events.empty())
+      result::write_files(a.output, {{"servers.csv", account::server_event_table(outcome->server_events)}});
     if (a.tensorboard) result::write_files(a.output, {{kEventFile, event_file(*outcome)}});
   }
   if (!a.routing.empty()) result::write_output(a.routing, model::routing_table_text(outcome->routing));
@@ -387,6 +404,16 @@ void check_recordable(const ExecuteArguments& a, const plan::Scenario& scenario)
            "fewer --steps");
 }
 
+void check_served(const ExecuteArguments& a, const plan::Scenario& scenario) {
+  if (a.as_simulated && !scenario.plan.served())
+    refuse("--as-simulated", "orders what parameter servers do, and plan.servers = 0", "plan.servers 1 or more");
+  if (!scenario.plan.served()) return;
+  if (!a.placement.ranks.empty() && a.placement.ranks != "local")
+    refuse("--ranks", "parameter servers are performed beside ranks that are threads so far", "--ranks local");
+  if (!a.checkpoint.folder.empty())
+    refuse("--checkpoint", "what parameter servers hold is in no checkpoint yet", "leave it out, or plan.servers: 0");
+}
+
 // What ends ranks is said here, by the process that is to say it; the exit status.
 int telling_failures(const std::function<int()>& work) {
   try {
@@ -422,6 +449,7 @@ int perform_plan(ExecuteArguments a, const std::string& file, const std::string&
       with_chosen_layers(plan::read_scenario(file, a.assignments, root, plan::Purpose::perform), root, &layers);
   return telling_failures([&] {
     a.steps = steps_of(a, scenario);
+    check_served(a, scenario);
     if (!a.routing.empty()) check_recordable(a, scenario);
     const execute::Placement placement(a.placement, scenario);
     const auto world = placement.join(options_of(a), [&scenario] { return lower::lower(scenario); });
@@ -484,7 +512,8 @@ int run_execute(const ExecuteArguments& a) {
   const std::string file = scenario_file(a.scenario, root);
   if (a.shrink) return run_shrunk(a, file, root);
   if (!a.data.empty()) note_input(a.data);
-  if (a.output_given) check_result_directory(a.output), check_output_directory(a.output, {"steps.csv", kEventFile});
+  if (a.output_given)
+    check_result_directory(a.output), check_output_directory(a.output, {"steps.csv", "servers.csv", kEventFile});
   if (!a.metrics.empty()) check_output_path(a.metrics);
   if (!a.routing.empty()) check_output_path(a.routing);
   return a.elastic.empty() ? perform_plan(a, file, root) : run_elastic(a, file, root);
@@ -565,6 +594,7 @@ void add_execute(CLI::App& app, Action& action) {
   command->add_option("--metrics", a->metrics, "Loss and rates while it runs, for Prometheus")
       ->check(not_empty())
       ->type_name("FILE");
+  command->add_flag("--as-simulated", a->as_simulated, "Parameter servers apply gradients in the simulated order");
   command->add_option("--record-routing", a->routing, "Which experts tokens chose, for model.routing_file")
       ->check(not_empty())
       ->type_name("FILE");
@@ -596,7 +626,7 @@ void add_execute(CLI::App& app, Action& action) {
       "128 + signal interrupted.");
   command->callback([a, timeout, output, command, &action] {
     for (const char* name : {"--steps", "--log-every", "--products", "--attention", "--cuda-graphs", "--timeout",
-                             "--rendezvous", "--interface", "--record-routing"})
+                             "--rendezvous", "--interface", "--record-routing", "--as-simulated"})
       if (a->shrink && command->get_option(name)->count() > 0) a->not_of_miniature = name;
     a->placement.timeout = std::chrono::milliseconds(std::llround(*timeout * 1000));
     a->placement.version = REHEARSE_VERSION;

@@ -11,6 +11,7 @@
 #include "cli/exit_code.h"
 #include "cli/local_loop.h"
 #include "cli/paths.h"
+#include "cli/refuse.h"
 #include "execute/performer.h"
 #include "reports/difference.h"
 #include "reports/miniature.h"
@@ -108,6 +109,9 @@ void check_shrink_output(const std::string& dir) {
 int execute_shrunk(const ShrinkRequest& r, const std::string& root) {
   if (!r.output.empty()) check_shrink_output(r.output);
   const plan::Scenario large = plan::read_scenario(r.file, r.assignments, root);
+  if (large.plan.served())
+    refuse("--shrink", "there are no miniatures of plans with parameter servers yet",
+           "plan.servers: 0, or execute it as it is");
   const run::Miniature m = run::miniature_of(large, r.assignments, root, limits_here(r, large));
   const std::vector<reports::ShrunkRow> rows = rows_of(m);
   const TemporaryFolder temporary("shrink");

@@ -19,6 +19,7 @@
 #include "execute/memory_use.h"
 #include "execute/processes/local_world.h"
 #include "execute/rank/cpu_rank.h"
+#include "execute/rank/parameter_servers.h"
 #include "execute/rank/routing_log.h"
 #include "execute/report.h"
 #include "execute/timeline.h"
@@ -284,6 +285,11 @@ Outcome outcome_of(const Run& run, const std::vector<std::string>& reports, std:
   add_times(shares, run.scenario, run.first_step, r);
   add_records(run, ranks, r);
   add_program(run.program, run.scenario, run.grid, run.options.record, r);
+  if (run.servers != nullptr) {
+    run.servers->add_to(r);
+    outcome.server_events = run.servers->events();
+    if (run.options.keep_parameters) outcome.parameters = run.servers->parameters();
+  }
   outcome.shares = std::move(shares);
   outcome.first_step = run.first_step;
   r.steps = run.options.steps;
@@ -299,6 +305,19 @@ Outcome outcome_of(const Run& run, const std::vector<std::string>& reports, std:
 void check_checkpoints(const Options& options) {
   if (options.checkpoint.any() && options.maker != nullptr)
     throw InputError(Diagnostic{"--checkpoint", 0, 0, "", "ranks on GPUs write no checkpoints yet", "--device cpu"});
+}
+
+// Servers are threads beside the ranks'.
+void check_server_placement(const plan::Scenario& scenario, const Options& options, bool in_one_process) {
+  if (!scenario.plan.served()) return;
+  const auto refuse = [](const char* path, const char* message, const char* hint) {
+    throw InputError(Diagnostic{path, 0, 0, "", message, hint});
+  };
+  if (options.maker != nullptr) refuse("--device", "parameter servers are performed on CPUs so far", "--device cpu");
+  if (!in_one_process)
+    refuse("--ranks", "parameter servers are performed beside ranks that are threads so far", "--ranks local");
+  if (options.checkpoint.any())
+    refuse("--checkpoint", "what parameter servers hold is in no checkpoint yet", "leave it out, or plan.servers: 0");
 }
 
 void throw_if_any(const std::vector<program::Violation>& found) {
@@ -365,6 +384,7 @@ void check_run(const plan::Scenario& scenario, const program::Program& program, 
                std::span<const int> ranks) {
   check_performable(scenario, options.steps);
   check_checkpoints(options);
+  check_server_placement(scenario, options, false);
   const plan::RankGrid grid = scenario.grid();
   check_program(program, grid);
   const std::vector<Timeline> timelines = make_timelines(program, grid);
@@ -382,6 +402,7 @@ std::optional<Outcome> perform(const plan::Scenario& scenario, const program::Pr
   check_performable(scenario, options.steps);
   check_checkpoints(options);
   const plan::RankGrid grid = scenario.grid();
+  check_server_placement(scenario, options, world.here().size() == static_cast<std::size_t>(grid.ranks()));
   check_program(program, grid);
   const std::vector<Timeline> timelines = make_timelines(program, grid);
   const int slots = check_memory_reuse(program, grid, timelines, options);
@@ -401,6 +422,8 @@ std::optional<Outcome> perform(const plan::Scenario& scenario, const program::Pr
     run.first_step = checkpoints->first_step();
   }
   run.choices = recorded_choices(scenario, run.first_step, options.steps);
+  std::optional<ParameterServers> servers;
+  if (scenario.plan.served()) run.servers = &servers.emplace(run);
   const std::vector<int> reporters = loss_reporters(grid, timelines);
   const Ranks ranks = make_ranks(run, reporters);
   wait_for_others(run, "for the ranks to be connected", [&] { initialise(ranks); });
@@ -412,6 +435,7 @@ std::optional<Outcome> perform(const plan::Scenario& scenario, const program::Pr
     throw failure_of(run);
   }
   finish_checkpoints(run, losses);
+  if (servers) servers->finish();
 
   const std::vector<std::string> reports =
       wait_for_others(run, "at the end", [&] { return world.gather(pack(report_of(run, ranks))); });

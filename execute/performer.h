@@ -20,6 +20,7 @@
 #include "execute/rank/parameters.h"
 #include "execute/rank/rank.h"
 #include "execute/timeline.h"
+#include "sim/account/server_events.h"
 #include "sim/model/recorded_choices.h"
 #include "sim/plan/scenario.h"
 #include "sim/program/program.h"
@@ -46,6 +47,9 @@ struct Options {
   RankMaker* maker = nullptr;
   // In the thread of the stream, before each op; what it throws fails that rank there.
   std::function<void(int rank, std::int64_t step, const program::Op& op)> before_op;
+  // Of a plan with parameter servers: what each does, in order, as it was simulated or recorded; nullptr: as it comes.
+  // Outlives the run.
+  const std::vector<account::ServerEvent>* server_order = nullptr;
   bool record_routing = false;  // fill Outcome::routing; of ranks on CPUs
 };
 
@@ -63,6 +67,8 @@ struct Outcome {
   std::int64_t first_step = 0;  // steps done before, by the run that this one went on from
   // Of the rank that stood still longest; `bytes` of all ranks.
   CheckpointUse checkpoints;
+  // What each parameter server did, in order, one server after the other; and the result's account of it.
+  std::vector<account::ServerEvent> server_events = {};
   // What the ranks' tokens chose, in order.
   std::vector<model::RoutedChoices> routing = {};
 };

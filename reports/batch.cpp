@@ -24,8 +24,8 @@ std::int64_t integer(const result::Result& r, const char* key) {
 }  // namespace
 
 Batch batch_of(const result::Result& r) {
-  const Batch batch{integer(r, "plan.micro_batch"), integer(r, "plan.micro_batches"), integer(r, "plan.data"),
-                    integer(r, "training.seq_len")};
+  const Batch batch{integer(r, "plan.micro_batch"), integer(r, "plan.micro_batches"),
+                    integer(r, "plan.data") - integer(r, "plan.backup_workers"), integer(r, "training.seq_len")};
   double product = 1;  // a file may say anything
   for (const std::int64_t factor : {batch.micro_batch, batch.micro_batches, batch.data, batch.seq_len})
     product *= static_cast<double>(std::max<std::int64_t>(factor, 1));

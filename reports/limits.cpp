@@ -19,6 +19,8 @@ namespace {
 using result::Result;
 using result::Share;
 
+constexpr double kLargeBusy = 0.8;  // a judgement: of a server or a link, from which on workers wait for it
+
 struct ExposedKind {
   Share share;
   std::string_view name;
@@ -177,6 +179,9 @@ std::string limited_by(const Result& r) {
   if (input < kLargeLoss && paced_by_input(r))
     return fmt::format("Input: the step is as long as its training examples take to come, by {}.", loader_of(r));
   if (!r.what_if.empty() && input < kLargeLoss) return gain_sentence(r);
+  if (r.servers.known && r.servers.bound_by != "workers" && r.servers.busy >= kLargeBusy)
+    return fmt::format("Parameter servers: {} is busy {} of the time, and workers wait for it.", r.servers.bound_by,
+                       percent(r.servers.busy));
   struct Loss {
     std::string name;
     double share;

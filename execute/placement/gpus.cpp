@@ -73,6 +73,8 @@ std::optional<NotOnGpus> not_on_gpus(const plan::Scenario& scenario) {
   if (plan.steps_apart())
     return NotOnGpus{"there are no kernels of GPUs for the end of a round of local steps yet",
                      "--device cpu, or plan.local_steps: 0"};
+  if (plan.served())
+    return NotOnGpus{"parameter servers are performed on CPUs so far", "--device cpu, or plan.servers: 0"};
   if (plan.compresses_gradients())
     return NotOnGpus{"there are no kernels of GPUs for compressed gradients yet",
                      "--device cpu, or plan.gradient_compression: [none]"};

@@ -16,6 +16,7 @@
 #include "execute/rank/expert_rows.h"
 #include "execute/rank/initial_memory.h"
 #include "execute/rank/input_rows.h"
+#include "execute/rank/parameter_servers.h"
 #include "execute/rank/parameters.h"
 #include "kernels/cpu/host_memory.h"
 #include "sim/account/blame.h"
@@ -83,6 +84,7 @@ void CpuRank::initialise() {
   execute::initialise(InitialMemory(timeline_, run_.grid, rank_, run_.scenario.training.seed), run_.threads_per_rank,
                       memory_);
   if (run_.checkpoints != nullptr) run_.checkpoints->restore(rank_, memory_);
+  if (run_.servers != nullptr && rank_ == 0) run_.servers->begin_with(memory_);
 }
 
 void CpuRank::start() {
@@ -127,6 +129,7 @@ void CpuRank::perform_steps(std::int32_t stream) {
     const bool recorded = run_.options.record && (run_.options.record_every_step || step == run_.options.steps - 1);
     *own.values = step_values(run_.scenario.training, step, run_.options.steps);
     if (timing.compute) at_.step.store(step, std::memory_order_relaxed);
+    if (run_.servers != nullptr) pull_parameters(step, timing);
     for (const std::int32_t index : instances) {
       const Instance& i = timeline_.instances[static_cast<std::size_t>(index)];
       at.store(index, std::memory_order_relaxed);
@@ -140,6 +143,7 @@ void CpuRank::perform_steps(std::int32_t stream) {
       if (i.awaited) publish(own, i, here, timing);
       if (recorded) record(own, i, step, start, end, last);
     }
+    if (run_.servers != nullptr) push_gradients(step, timing);
     end_step(own, timing);
     if (timing.compute) shares_.push_back(std::exchange(timing.shares, {}));
     if (run_.checkpoints != nullptr && run_.checkpoints->due(step + 1)) {
@@ -151,25 +155,47 @@ void CpuRank::perform_steps(std::int32_t stream) {
   at.store(-1, std::memory_order_relaxed);
 }
 
-// All streams of the rank stand still; the last to come hands over what the rank keeps. Waits without a deadline: the
-// others are on their way through the step that is over here, or writing.
-void CpuRank::save_checkpoint(std::int64_t steps_done) {
+// All streams of the rank stand still; the last to come does the work. Waits without a deadline: the others are on
+// their way through the step that is over here, or at work. Moments are counted upwards, each of one kind of work.
+template <class Work>
+void CpuRank::with_all_standing(std::int64_t moment, Work work) {
   {
     std::unique_lock lock(mutex_);
     if (++standing_ < threads_) {
       wait_for(
-          lock, saved_changed_, run_.world.stop(), std::chrono::milliseconds(0), [&] { return saved_ >= steps_done; },
+          lock, stood_changed_, run_.world.stop(), std::chrono::milliseconds(0), [&] { return stood_ >= moment; },
           [] { return std::vector<int>(); });
       return;
     }
     standing_ = 0;
   }
-  run_.checkpoints->save(rank_, steps_done, memory_);
+  work();
   {
     const std::lock_guard lock(mutex_);
-    saved_ = steps_done;
+    stood_ = moment;
   }
-  saved_changed_.notify_all();
+  stood_changed_.notify_all();
+}
+
+void CpuRank::save_checkpoint(std::int64_t steps_done) {
+  with_all_standing(steps_done, [&] { run_.checkpoints->save(rank_, steps_done, memory_); });
+}
+
+// Runs with servers write no checkpoints: the moments are their own.
+void CpuRank::pull_parameters(std::int64_t step, Timing& timing) {
+  Clock::time_point admitted = timing.now;
+  with_all_standing(2 * step + 1, [&] { admitted = run_.servers->pull(rank_, step, memory_); });
+  count(timing, Share::straggler, admitted);
+  count(timing, Share::exposed_data, Clock::now());
+}
+
+// What of the loss is given up counts for nothing.
+void CpuRank::push_gradients(std::int64_t step, Timing& timing) {
+  with_all_standing(2 * step + 2, [&] {
+    const bool counts = run_.servers->push(rank_, step, memory_);
+    if (reports_loss_) run_.world.report_loss(step, rank_, counts ? loss_ : 0);
+  });
+  count(timing, Share::exposed_data, Clock::now());
 }
 
 void CpuRank::count(Timing& timing, Share share, Clock::time_point until) {
@@ -263,7 +289,7 @@ void CpuRank::count_wait(Timing& timing, const WaitEnd& wait) {
 Arrival CpuRank::perform(StreamState& own, const Instance& i, std::int64_t step) {
   const Op& op = timeline_.op(i);
   Arrival last;
-  if (!timeline_.runs(i, step)) return last;
+  if (!timeline_.runs(i, step) || (run_.servers != nullptr && run_.servers->given_up(step))) return last;
   const auto* const router = std::get_if<program::Router>(&op.shape);
   const bool gate = router != nullptr && router->part == program::RouterPart::gate;
   if (program::is_transfer(op)) {
@@ -290,7 +316,8 @@ Arrival CpuRank::perform(StreamState& own, const Instance& i, std::int64_t step)
     routing_->add(*router, step, layout_.first_sequence(i), operand(i.first_place + op.reads.size() + 1));
   if (i.ends_loss && reports_loss_) {
     const std::int64_t loss = timeline_.persistent[static_cast<std::size_t>(timeline_.loss)];
-    run_.world.report_loss(step, rank_, *reinterpret_cast<const float*>(memory_.at(loss)));
+    loss_ = *reinterpret_cast<const float*>(memory_.at(loss));
+    if (run_.servers == nullptr) run_.world.report_loss(step, rank_, loss_);
   }
   return last;
 }

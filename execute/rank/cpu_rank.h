@@ -88,6 +88,10 @@ class CpuRank final : public Rank {
   Arrival perform(StreamState& own, const Instance& i, std::int64_t step);
   void load(StreamState& own, const program::Input& input, kernels::Out to);
   void save_checkpoint(std::int64_t steps_done);
+  void pull_parameters(std::int64_t step, Timing& timing);
+  void push_gradients(std::int64_t step, Timing& timing);
+  template <class Work>
+  void with_all_standing(std::int64_t moment, Work work);
   void publish_times(StreamState& own, const Timing& timing);
   void end_step(StreamState& own, const Timing& timing);
   void publish(StreamState& own, const Instance& i, std::int64_t step, const Timing& timing);
@@ -110,15 +114,16 @@ class CpuRank final : public Rank {
   Communicator& communicator_;
   Whereabouts& at_;
   RankMemory memory_;
+  float loss_ = 0;                 // of the iteration, of a worker of parameter servers
   std::int32_t timed_stream_ = 0;  // the compute stream, whose time is accounted for
   std::mutex mutex_;               // of StreamState::done, waits_for, needed, history, ended; asked_since_
   std::vector<std::unique_ptr<StreamState>> streams_;
   Clock::time_point asked_since_;  // the compute stream asks for nothing that was before
   std::atomic<int> running_ = 0;
   int threads_ = 0;         // of streams
-  int standing_ = 0;        // threads that have come to a checkpoint; with the mutex
-  std::int64_t saved_ = 0;  // steps done at the last one; with the mutex
-  std::condition_variable saved_changed_;
+  int standing_ = 0;        // threads that have come where all stand still (with_all_standing); with the mutex
+  std::int64_t stood_ = 0;  // the last moment at which they did: at checkpoints steps done; with the mutex
+  std::condition_variable stood_changed_;
   std::vector<Shares> shares_;           // by step; written by the compute stream
   std::unique_ptr<RoutingLog> routing_;  // likewise; null: not asked for
   std::optional<RoutingReplay> replay_;  // where choices are those of a record

@@ -14,6 +14,7 @@
 namespace rehearse::execute {
 
 class Checkpoints;
+class ParameterServers;
 
 // What the ranks of a run that are here share. Outlives them.
 struct Run {
@@ -29,6 +30,7 @@ struct Run {
   Clock::time_point began;
   int send_slots = 0;                                               // program::Arenas's
   Checkpoints* checkpoints = nullptr;                               // null: none
+  ParameterServers* servers = nullptr;                              // null: the plan has none
   std::shared_ptr<const model::RecordedChoices> choices = nullptr;  // that gates are given; null: each its own
   std::int64_t first_step = 0;  // steps were done before, by the run that this one goes on from
 

@@ -12,6 +12,7 @@
 #include "reports/batch.h"
 #include "reports/epoch.h"
 #include "reports/limits.h"
+#include "reports/servers.h"
 #include "reports/text.h"
 #include "sim/base/units.h"
 #include "sim/plan/schedule/schedule.h"
@@ -263,6 +264,7 @@ std::vector<std::string> asked(const Result& r) {
 std::vector<std::string> answered(const Result& r, const HtmlOptions& options) {
   std::vector<std::string> sentences = {speed(r, options), fit_and_limit(r), trust(r)};
   if (const std::string input = input_text(r); !input.empty()) sentences.push_back("Input: " + input + ".");
+  for (const auto& [label, text] : server_rows(r)) sentences.push_back(label + ": " + text + ".");
   if (r.local_steps.known) sentences.push_back("Local steps: " + local_steps_text(r.local_steps) + ".");
   if (const std::string epoch = epoch_text(r); !epoch.empty()) sentences.push_back("An epoch: " + epoch + ".");
   for (std::string& sentence : learning_rate_sentences(r)) sentences.push_back(std::move(sentence));

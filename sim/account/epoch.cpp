@@ -8,7 +8,7 @@ result::Epoch epoch_of(const plan::Scenario& scenario) {
   result::Epoch epoch;
   epoch.samples = data.samples;
   if (epoch.samples == 0) return epoch;
-  const std::int64_t replicas = scenario.plan.data, batch = scenario.training.global_batch / replicas;
+  const std::int64_t replicas = scenario.plan.counted(), batch = scenario.training.global_batch / replicas;
   const auto up = [](std::int64_t a, std::int64_t b) { return (a + b - 1) / b; };
   epoch.drop_last = data.drop_last;
   epoch.dropping_steps = data.samples / replicas / batch;

@@ -43,6 +43,7 @@ struct Options {
   std::vector<int> recorded_ranks;  // whose ops are recorded (of the last step)
   plan::Noise noise;
   std::int64_t sample = 0;  // of the noise's draws
+  bool rank_steps = false;  // fill Outcome::rank_step_ends
   std::vector<int> spared;  // ranks that are not slow, whatever noise says
   std::function<void(double done)>
       progress;  // called now and then with the share of op instances done; may throw to stop
@@ -96,7 +97,9 @@ struct Outcome {
   std::vector<SlowRank> slow_ranks;
   std::vector<std::int64_t> faulty_links;        // by entry of noise.links: how many it befalls
   std::vector<std::vector<Time>> job_step_ends;  // of each job, the reported one first: of all steps it has done
-  Time round;                                    // the last program::steps_per_round steps together
+  // By rank of the reported job and step, if they are asked for: when its own streams that end steps had finished it.
+  std::vector<std::vector<Time>> rank_step_ends;
+  Time round;  // the last program::steps_per_round steps together
 };
 
 // A simulation that cannot proceed: what() says who waits for whom.

@@ -217,7 +217,7 @@ Context make_context(const plan::Scenario& scenario, program::Program& program) 
   c.moments = t.moments == plan::MomentsKind::int8   ? DType::u8
               : t.moments == plan::MomentsKind::bf16 ? DType::bf16
                                                      : DType::f32;
-  c.master = t.precision != plan::Precision::fp32;
+  c.master = t.precision != plan::Precision::fp32 && !scenario.plan.served();
   return c;
 }
 

@@ -446,6 +446,7 @@ void StageLowering::emit_backwards() {
 
 void StageLowering::emit_step() {
   step_ = builder_.begin_body("step");
+  if (context_.plan().served()) return;  // the gradients are for servers (sim/engine/parameter_servers.h)
   parameters_.emit_step();
   if (!context_.plan().steps_apart()) return;
   outer_ = builder_.begin_body("outer");
@@ -505,7 +506,7 @@ std::vector<Slot> StageLowering::slots(int micro_batches) {
     slots.push_back({body, order[i].micro_batch});
     add_exchange(body, &order[i], i + 1 < order.size() ? &order[i + 1] : nullptr);
   }
-  slots.push_back({step_, -1});
+  if (!context_.plan().served()) slots.push_back({step_, -1});
   if (outer_ >= 0) slots.push_back({outer_, -1});
   return slots;
 }

@@ -42,6 +42,8 @@ class Rules {
       resolve_zero_group(key("zero_group"), sections_.node_devices, s_);
     if (ranks_known && all_sound("plan.local_steps", "plan.local_group", "plan.zero", "plan.rank_order"))
       resolve_local_group(sections_.plan, sections_.node_devices, s_);
+    if (ranks_known && all_sound("plan.servers", "plan.backup_workers", "plan.consistency", "plan.zero"))
+      resolve_servers(sections_, s_);
     data_parallel_only();
     if (sections_.model_sound) {
       narrow_products();
@@ -65,6 +67,7 @@ class Rules {
     check_offload(sections_, s_);
     check_gradient_compression(sections_.plan, s_);
     check_local_steps(sections_.plan, s_);
+    check_servers(sections_, s_);
     check_graphs(sections_, s_);
     check_vision(sections_, s_);
     check_encoder_decoder(sections_, s_);
@@ -513,15 +516,15 @@ class Rules {
     if (!all_sound("plan.micro_batch", "training.global_batch")) return false;
     Training& training = s_.training;
     const Plan& plan = s_.plan;
-    const std::int64_t at_once = plan.data * plan.micro_batch;
+    const std::int64_t at_once = plan.counted() * plan.micro_batch;
     if (training.global_batch == 0) training.global_batch = at_once;
     const Node given = sections_.training.get("global_batch");
     if (training.global_batch % at_once != 0) {
-      given.error(
-          fmt::format("global_batch = {} is not divisible by data * micro_batch = {} * {} = {} (data = gpus / "
-                      "(tensor * pipeline)); nearest global_batch that is: {}",
-                      training.global_batch, plan.data, plan.micro_batch, at_once,
-                      nearest_multiples(training.global_batch, at_once)));
+      given.error(fmt::format(
+          "global_batch = {} is not divisible by data * micro_batch = {} * {} = {} (data = gpus / "
+          "(tensor * pipeline){}); nearest global_batch that is: {}",
+          training.global_batch, plan.counted(), plan.micro_batch, at_once,
+          plan.backup_workers > 0 ? " - backup_workers" : "", nearest_multiples(training.global_batch, at_once)));
       return false;
     }
     if (training.micro_batches(plan) > kMaxMicroBatch) {
@@ -536,7 +539,7 @@ class Rules {
   void size() {
     const model::Model& m = s_.model;
     constexpr double kMostFlops = 1e19;  // a day of the fastest device, 11 days of 10 TFLOP/s
-    const double flops = model::model_flops(m, s_.training.global_batch / s_.plan.data, s_.training.seq_len) /
+    const double flops = model::model_flops(m, s_.training.global_batch / s_.plan.counted(), s_.training.seq_len) /
                          static_cast<double>(s_.plan.tensor * s_.plan.pipeline);
     if (flops > kMostFlops) {
       const Node batch = sections_.training.get("global_batch");

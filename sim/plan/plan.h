@@ -61,6 +61,13 @@ enum class Documents : unsigned char { none, fixed, uniform, lognormal, table };
 // What ends a round of local steps (program::OuterStep): the mean of the replicas' parameters, or a step of SGD with
 // Nesterov's momentum along the mean of how far they have come.
 enum class OuterOptimizer : unsigned char { average, nesterov };
+// When parameter servers apply gradients, and what a worker waits for before it pulls: synchronous: the mean of N
+// workers' gradients of a step at once, for which all wait; asynchronous: each as it comes (Dean et al. 2012,
+// "Large scale distributed deep networks"); bounded: the same, but nobody is more than `staleness` iterations ahead of
+// the slowest (Ho et al. 2013, "More effective distributed ML via a stale synchronous parallel parameter server").
+enum class Consistency : unsigned char { synchronous, asynchronous, bounded };
+// Where servers are: on devices of their own, behind those of cluster.gpus, or beside workers, evenly spread.
+enum class ServerDevices : unsigned char { own, workers };
 // How an optimizer's averages are stored. int8: codes of blocks (sim/base/moment_codes.h).
 enum class MomentsKind : unsigned char { fp32, bf16, int8 };
 
@@ -134,8 +141,21 @@ struct Plan {
   OuterOptimizer outer_optimizer = OuterOptimizer::average;
   double outer_lr = 0.7, outer_momentum = 0.9;  // of nesterov
   bool steps_apart() const { return local_steps > 0; }
-  // Groups that step by their own gradients' mean.
-  std::int64_t workers() const { return steps_apart() ? replicas : 1; }
+  // Groups that step by their own gradients' mean; of parameter servers the gradients that make a global batch.
+  std::int64_t workers() const { return steps_apart() ? replicas : served() ? counted() : 1; }
+  // Parameter servers, which hold the parameters, each its own of them whole (sim/account/server_shards.h), and apply
+  // what the data-parallel ranks, the workers, push; 0: there are none.
+  std::int64_t servers = 0;
+  ServerDevices server_devices = ServerDevices::own;
+  Consistency consistency = Consistency::synchronous;
+  std::int64_t staleness = 3;  // of Consistency::bounded
+  // Of the data-parallel ranks: a step takes the gradients that come first, of all but so many (Chen et al. 2016,
+  // arXiv 1604.00981).
+  std::int64_t backup_workers = 0;
+  bool served() const { return servers > 0; }
+  std::int64_t own_servers() const { return server_devices == ServerDevices::own ? servers : 0; }
+  // Data-parallel ranks whose gradients make a global batch.
+  std::int64_t counted() const { return data - backup_workers; }
   AxisOrder rank_order = {Axis::tensor, Axis::context, Axis::expert, Axis::data, Axis::pipeline};
 };
 
@@ -181,7 +201,7 @@ struct Training {
   double base_lr = 0;
 
   // Micro-batches a replica runs in a step.
-  std::int64_t micro_batches(const Plan& plan) const { return global_batch / (plan.data * plan.micro_batch); }
+  std::int64_t micro_batches(const Plan& plan) const { return global_batch / (plan.counted() * plan.micro_batch); }
 };
 
 // What a pipeline cuts between: transformer layers; for cnn each convolution with its pooling, then each linear layer;

@@ -114,6 +114,10 @@ void check_offload(const Sections& sections, const Scenario& scenario);
 void check_gradient_compression(const Node& plan, const Scenario& scenario);
 // local_step_rules.cpp: what plan.local_steps does not go with.
 void check_local_steps(const Node& plan, const Scenario& scenario);
+// server_rules.cpp: Plan::replicas of workers of parameter servers; what plan.servers and the keys beside it do not go
+// with.
+void resolve_servers(const Sections& sections, Scenario& scenario);
+void check_servers(const Sections& sections, const Scenario& scenario);
 // vision_rules.cpp: how a vision transformer cannot be split.
 void check_vision(const Sections& sections, const Scenario& scenario);
 // llama_like_rules.cpp: what of norms, capped scores and bases does not go together.

@@ -204,6 +204,24 @@ void write_local_steps(const LocalSteps& l, JsonWriter& json) {
   json.key("inner_step_time_s").seconds(l.inner_ps).key("outer_step_time_s").seconds(l.outer_ps).close('}');
 }
 
+void write_servers(const ParameterServers& p, JsonWriter& json) {
+  json.key("parameter_servers").open('{').key("servers").integer(p.servers).key("workers").integer(p.workers);
+  json.key("consistency").text(p.consistency);
+  if (p.bound >= 0) json.key("staleness_bound").integer(p.bound);
+  json.key("backup_workers").integer(p.backup_workers).key("window_s").seconds(p.window_ps);
+  json.key("updates").integer(p.updates).key("dropped").integer(p.dropped);
+  json.key("updates_per_s").real(p.updates_per_s).key("samples_per_s").real(p.samples_per_s);
+  json.key("staleness").open('[');
+  for (const std::int64_t count : p.staleness) json.integer(count);
+  json.close(']').key("mean_staleness").real(p.mean_staleness).key("most_ahead").integer(p.most_ahead);
+  json.key("worker_iterations_per_s").open('[');
+  for (const double rate : p.iterations_per_s) json.real(rate);
+  json.close(']').key("parameter_bytes").integer(p.parameter_bytes).key("gradient_bytes").integer(p.gradient_bytes);
+  json.key("fullest_server_bytes").integer(p.fullest_server_bytes);
+  json.key("server_memory_bytes").integer(p.server_memory_bytes);
+  json.key("bound_by").text(p.bound_by).key("busy").real(p.busy).close('}');
+}
+
 }  // namespace
 
 double utilisation(const LinkUse& link, std::int64_t bytes, std::int64_t ps) {
@@ -235,6 +253,7 @@ void write_answers(const Result& r, JsonWriter& json) {
   if (r.pace.known()) write_pace(r.pace, json);
   if (r.gpu.known()) write_gpu(r.gpu, json);
   if (r.local_steps.known) write_local_steps(r.local_steps, json);
+  if (r.servers.known) write_servers(r.servers, json);
 }
 
 }  // namespace rehearse::result

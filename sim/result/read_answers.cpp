@@ -217,6 +217,44 @@ void read_local_steps(JsonReader& in, const Json& document, Result& r) {
   l.outer_ps = in.picoseconds(local, "local_steps", "outer_step_time_s");
 }
 
+std::vector<double> read_numbers(JsonReader& in, const Json& object, const std::string& path, const char* key) {
+  std::vector<double> numbers;
+  for (const Json& item : in.array(object, path, key)) {
+    if (item.is_number() && std::abs(item.get<double>()) < 1e15)
+      numbers.push_back(item.get<double>());
+    else
+      in.fail(path + "." + key, fmt::format("expected numbers of usual size, found {}", item.dump()));
+  }
+  return numbers;
+}
+
+void read_servers(JsonReader& in, const Json& document, Result& r) {
+  const std::string path = "parameter_servers";
+  const Json& from = in.object(document, "", path);
+  ParameterServers& p = r.servers;
+  p.known = true;
+  p.servers = read_count(in, from, path, "servers", 1);
+  p.workers = read_count(in, from, path, "workers", 1);
+  p.consistency = in.text(from, path, "consistency");
+  if (from.contains("staleness_bound")) p.bound = read_count(in, from, path, "staleness_bound", 0);
+  p.backup_workers = read_count(in, from, path, "backup_workers", 0);
+  p.window_ps = in.picoseconds(from, path, "window_s");
+  p.updates = read_count(in, from, path, "updates", 0);
+  p.dropped = read_count(in, from, path, "dropped", 0);
+  p.updates_per_s = in.number(from, path, "updates_per_s");
+  p.samples_per_s = in.number(from, path, "samples_per_s");
+  for (const double count : read_numbers(in, from, path, "staleness")) p.staleness.push_back(std::llround(count));
+  p.mean_staleness = in.number(from, path, "mean_staleness");
+  p.most_ahead = read_count(in, from, path, "most_ahead", 0);
+  p.iterations_per_s = read_numbers(in, from, path, "worker_iterations_per_s");
+  p.parameter_bytes = read_count(in, from, path, "parameter_bytes", 0);
+  p.gradient_bytes = read_count(in, from, path, "gradient_bytes", 0);
+  p.fullest_server_bytes = read_count(in, from, path, "fullest_server_bytes", 0);
+  p.server_memory_bytes = read_count(in, from, path, "server_memory_bytes", 0);
+  p.bound_by = in.text(from, path, "bound_by");
+  p.busy = in.number(from, path, "busy");
+}
+
 }  // namespace
 
 void read_answers(JsonReader& in, const Json& document, Result& r) {
@@ -239,6 +277,7 @@ void read_answers(JsonReader& in, const Json& document, Result& r) {
   if (document.contains("pace")) read_pace(in, document, r);
   if (document.contains("gpu")) read_gpu(in, document, r);
   if (document.contains("local_steps")) read_local_steps(in, document, r);
+  if (document.contains("parameter_servers")) read_servers(in, document, r);
   if (document.contains("what_if"))
     for_objects(in, document, "", "what_if", [&](const Json& item, const std::string& path) {
       r.what_if.push_back({in.text(item, path, "what"), in.picoseconds(item, path, "halved_step_time_s"),

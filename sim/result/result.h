@@ -207,6 +207,32 @@ struct LocalSteps {
   // A round; the mean of its steps but the last, 0 if that is the only one; the last.
   std::int64_t round_ps = 0, inner_ps = 0, outer_ps = 0;
 };
+// Parameter servers (plan.servers), in place of a common step: iterations of workers and updates of servers between
+// times that are both in the steady run. step_time is the mean time in which as many gradients are applied as make a
+// global batch then.
+struct ParameterServers {
+  bool known = false;
+  std::int64_t servers = 0, workers = 0;
+  std::string consistency;  // a word of plan.consistency
+  std::int64_t bound = -1;  // plan.staleness; -1: none
+  std::int64_t backup_workers = 0;
+  std::int64_t updates = 0, dropped = 0;  // gradients counted: applied; of iterations that were given up
+  std::int64_t window_ps = 0;             // in which they were
+  double updates_per_s = 0;               // of the parameters; a synchronous step is one
+  double samples_per_s = 0;
+  // [k]: updates whose gradient was of parameters k updates old, of all servers; and their mean.
+  std::vector<std::int64_t> staleness;
+  double mean_staleness = 0;
+  std::int64_t most_ahead = 0;           // iterations that a worker was ahead of the slowest, at most
+  std::vector<double> iterations_per_s;  // by worker
+  std::int64_t parameter_bytes = 0;      // that a worker pulls in an iteration; it pushes gradient_bytes
+  std::int64_t gradient_bytes = 0;
+  std::int64_t fullest_server_bytes = 0;  // of the parameters that a worker pulls: of the server with most
+  std::int64_t server_memory_bytes = 0;   // that one keeps: values, and the optimizer's states
+  // What is busiest, and which share of the time: "workers" (their compute), "server 0" (its updates), or a link.
+  std::string bound_by;
+  double busy = 0;
+};
 // A measured run on GPUs: what the one with the lowest clock was like (execute/rank/gpu/state_log.h) and which products
 // were performed. samples 0: nobody could say.
 struct GpuRun {
@@ -308,6 +334,7 @@ struct Result {
   Pace pace;  // of the machine while it was measured, or of a simulation while it was calibrated; unknown: none
   GpuRun gpu;
   LocalSteps local_steps;
+  ParameterServers servers;
   std::vector<JobResult> jobs;  // the one that all else is about first; empty: it is alone
   // Not in result.json.
   std::vector<OpRecord> records;                          // sorted by rank, then start

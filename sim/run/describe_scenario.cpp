@@ -111,6 +111,12 @@ void describe_scenario(const plan::Scenario& scenario, const cluster::Cluster& c
   }
   if (p.recompute_every > 1) s["plan.recompute_every"] = fmt::to_string(p.recompute_every);
   s["plan.data"] = fmt::to_string(p.data);
+  if (p.served()) {
+    for (const char* key : {"plan.servers", "plan.server_devices", "plan.consistency"})
+      s[key] = *plan::value_text(*plan::find_key(key), scenario);
+    if (p.consistency == plan::Consistency::bounded) s["plan.staleness"] = fmt::to_string(p.staleness);
+    if (p.backup_workers > 0) s["plan.backup_workers"] = fmt::to_string(p.backup_workers);
+  }
   if (p.steps_apart()) {
     for (const char* key : {"plan.local_steps", "plan.local_group", "plan.outer_optimizer"})
       s[key] = *plan::value_text(*plan::find_key(key), scenario);

@@ -220,7 +220,8 @@ Collectives::Collectives(std::unique_ptr<collective::CollectiveModel> measured, 
 }
 
 Machine::Machine(const plan::Scenario& scenario, const Options& options, const plan::Scenario& owner, int job)
-    : cluster(cluster::build_cluster(owner.cluster.topology, static_cast<int>(owner.cluster.gpus),
+    : cluster(cluster::build_cluster(owner.cluster.topology,
+                                     static_cast<int>(owner.cluster.gpus + owner.plan.own_servers()),
                                      owner.cluster.overrides, static_cast<int>(owner.cluster.threads_per_rank),
                                      options.data_root, open_cores(owner, options), job)),
       files(cost_files(scenario, *cluster, options)),

@@ -25,6 +25,7 @@
 #include "sim/run/fit.h"
 #include "sim/run/jobs.h"
 #include "sim/run/prepared.h"
+#include "sim/run/served.h"
 #include "sim/run/step_interval.h"
 #include "sim/run/study.h"
 
@@ -199,9 +200,26 @@ void add_outcome(const engine::Outcome& outcome, const plan::Scenario& scenario,
   out.collectives = outcome.collectives;
 }
 
+// Workers and parameter servers have no step of which samples, what-ifs and counterfactuals would be.
+void simulate_served(const Prepared& prepared, const plan::Scenario& scenario, const Options& options,
+                     engine::Options engine_options, result::Result& out) {
+  if (options.samples > 0 || options.what_if)
+    throw InputError(Diagnostic{"", 0, 0, "plan.servers",
+                                "samples and what-ifs of asynchronous workers are not simulated yet",
+                                "noise.seed draws anew; leave --samples and --what-if out"});
+  if (options.phase) options.phase("simulating");
+  SharedProgress progress(options.progress, 1);
+  engine_options.progress = progress.one();
+  const int iterations = served_iterations(options);
+  const engine::Outcome workers = simulate_workers(prepared, std::move(engine_options), iterations);
+  add_outcome(workers, scenario, options, out);
+  add_servers(prepared, workers, run_servers(prepared, workers, iterations), out);
+}
+
 // The simulation reported (of samples, that of the median step), and what else is asked.
 void simulate_all(const Prepared& prepared, const plan::Scenario& scenario, const Options& options,
                   engine::Options engine_options, result::Result& out) {
+  if (scenario.plan.served()) return simulate_served(prepared, scenario, options, std::move(engine_options), out);
   constexpr std::size_t kUsualCauses = 2;
   const int samples = samples_of(prepared, scenario, options);
   const bool noisy = scenario.noise.any() || draws_machine(prepared, scenario);

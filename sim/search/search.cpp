@@ -111,6 +111,9 @@ class Search {
     const auto refuse = [&](const char* path, const char* message, const char* hint) {
       throw plan::located(InputError(Diagnostic{"", 0, 0, path, message, hint}), scenario);
     };
+    if (scenario.plan.served())
+      refuse("plan.servers", "a search is of plans whose ranks step together",
+             "plan.servers: 0, or sweep with `rehearse simulate`");
     if (!scenario.jobs.empty())
       refuse("cluster.jobs", "a search is of one job's plans", "leave the jobs out, or sweep with `rehearse simulate`");
     // Ranks that are slow throughout leave every step alike; none is faster than without.

@@ -112,6 +112,66 @@ TEST(Execute, TheCifarNetworkBeginsAtTheLossOfTenClasses) {
     EXPECT_NEAR(Json::parse(alone.out)["loss"][step].get<double>(), result["loss"][step].get<double>(), 1e-5);
 }
 
+// Asynchronous workers as shipped: freely, and in the order of the simulation, which is the same in every run.
+TEST(Execute, WorkersOfAParameterServer) {
+  const Folder folder;
+  const Outcome free = run({"execute", "cifar-4-workers-async", "--steps", "4", "-o", folder / "free", "--json"});
+  ASSERT_EQ(free.status, 0) << free.err;
+  const Json result = Json::parse(free.out);
+  EXPECT_NEAR(result["loss"][0].get<double>(), std::log(10.0), 0.02);
+  EXPECT_EQ(result["parameter_servers"]["updates"], 16);
+  const std::string events = read(folder / "free/servers.csv");
+  EXPECT_EQ(std::count(events.begin(), events.end(), '\n'), 1 + 2 * 16);
+  EXPECT_TRUE(has(events, "server,place,act,worker,iteration\n0,0,pull,"));
+  const auto ordered = [&](const char* name) {
+    const Outcome r =
+        run({"execute", "cifar-4-workers-async", "--steps", "4", "--as-simulated", "-o", folder / name, "--json"});
+    EXPECT_EQ(r.status, 0) << r.err;
+    return Json::parse(r.out)["loss"].dump() + read(folder / (std::string(name) + "/servers.csv"));
+  };
+  EXPECT_EQ(ordered("first"), ordered("second"));
+  const Outcome table = run({"execute", "cifar-4-workers-async", "--steps", "4"});
+  EXPECT_TRUE(has(table.out, "1 parameter server, 4 workers, asynchronous")) << table.out;
+  EXPECT_TRUE(has(table.out, "How old gradients are")) << table.out;
+}
+
+TEST(Execute, WhatServersAreNotPerformedWithIsRefused) {
+  const auto refused = [](std::vector<std::string> more) {
+    std::vector<std::string> words = {"execute", "cifar-4-workers-async", "--steps", "2"};
+    words.insert(words.end(), more.begin(), more.end());
+    const Outcome r = run(words);
+    EXPECT_EQ(r.status, 2) << r.err;
+    return r.err;
+  };
+  EXPECT_TRUE(has(refused({"--ranks", "gloo"}), "beside ranks that are threads so far"));
+  EXPECT_TRUE(has(refused({"--checkpoint", "saved"}), "is in no checkpoint yet"));
+  EXPECT_TRUE(has(refused({"--as-simulated", "--set", "plan.servers=0", "--set", "plan.consistency=synchronous"}),
+                  "orders what parameter servers do"));
+  const Outcome shrunk = run({"execute", "cifar-4-workers-async", "--shrink"});
+  EXPECT_EQ(shrunk.status, 2);
+  EXPECT_TRUE(has(shrunk.err, "no miniatures of plans with parameter servers yet")) << shrunk.err;
+  const Outcome sampled = run({"simulate", "cifar-4-workers-async", "--samples", "3"});
+  EXPECT_EQ(sampled.status, 2);
+  EXPECT_TRUE(has(sampled.err, "not simulated yet")) << sampled.err;
+  const Outcome planned = run({"plan", "cifar-4-workers-async"});
+  EXPECT_EQ(planned.status, 2);
+  EXPECT_TRUE(has(planned.err, "a search is of plans whose ranks step together")) << planned.err;
+}
+
+// At a learning rate of 1 gradients that are three updates old drive the regression apart, and those of all workers
+// together do not.
+TEST(Execute, GradientsThatComeTooLate) {
+  const auto loss = [](const char* consistency) {
+    const Outcome r = run({"execute", "regression-stale", "--as-simulated", "--steps", "60", "--set",
+                           std::string("plan.consistency=") + consistency, "--json"});
+    EXPECT_EQ(r.status, 0) << r.err;
+    return Json::parse(r.out)["loss"];
+  };
+  const Json late = loss("asynchronous"), together = loss("synchronous");
+  EXPECT_LT(together[59].get<double>(), 0.2 * together[0].get<double>());
+  EXPECT_GT(late[19].get<double>(), 100 * late[0].get<double>());
+}
+
 // As shipped, on this machine: how long a step takes is the machine's, what it holds and counts is the plan's.
 TEST(Execute, TheCifarNetworkIsSimulatedAsItIsPerformed) {
   const Folder folder;

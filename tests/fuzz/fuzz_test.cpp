@@ -48,6 +48,7 @@ TEST_P(Fuzz, MutatedInputs) {
   EXPECT_GT(counts.mixed, 0) << "no plan runs on devices of several kinds";
   EXPECT_GT(counts.apart, 0) << "no plan has local steps";
   EXPECT_GT(counts.bounded_mixed, 0) << "no bound of such a plan was compared";
+  EXPECT_GT(counts.served, 0) << "no plan has parameter servers";
 }
 
 INSTANTIATE_TEST_SUITE_P(Readers, Fuzz, testing::ValuesIn(names()), [](const auto& name) {

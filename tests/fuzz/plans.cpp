@@ -203,6 +203,7 @@ void run_plan(const std::string& bytes) {
                       r.ranks_simulated, every_rank.ranks_simulated),
           plan);
   counts.mixed += r.stages.front().device.empty() ? 0 : 1;
+  counts.served += scenario.plan.served() ? 1 : 0;
   counts.apart += scenario.plan.steps_apart() ? 1 : 0;
   counts.folded += r.ranks_simulated < every_rank.ranks_simulated ? 1 : 0;
   check_whole_run(scenario, plan.options, plan);

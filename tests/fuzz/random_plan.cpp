@@ -62,6 +62,9 @@ class Writer {
     if (s_.data > 1 && (!rules_it_out || c_.below(32) == 1) && c_.below(6) == 1) give_local_steps(text);
     if (llama_ && c_.below(4) == 1 && lacks("experts:") && lacks("kv_lora_rank")) give_norms_and_caps(text);
     if (transformer_ && c_.below(6) == 1) give_decoder(text);
+    const bool splits = s_.tensor > 1 || s_.pipeline > 1 || !lacks("context: ") || !lacks("expert: ");
+    const bool no_servers = splits || !goes_with_servers(text);
+    if (s_.data > 1 && (!no_servers || c_.below(32) == 1) && c_.below(3) == 1) give_servers(text);
     return text;
   }
 
@@ -215,6 +218,26 @@ class Writer {
     if (group == 2 && s_.data > 2 && s_.data % 2 == 0) keys += "  local_group: 2\n";
     if (c_.below(2) == 1) keys += fmt::format("  outer_optimizer: nesterov\n  outer_momentum: 0.{}\n", c_.below(10));
     text.insert(text.find("plan:\n") + 6, keys);
+  }
+
+  // Whether nothing of the text is refused with parameter servers.
+  static bool goes_with_servers(const std::string& text) {
+    for (const char* what : {"offload", "fp16", "fp8", "nvfp4", "jobs:", "cuda_graphs: step", "local_steps", "lora",
+                             "optimizer: muon", "moments", "gradient_compression", "nodes:"})
+      if (text.find(what) != std::string::npos) return false;
+    return true;
+  }
+
+  void give_servers(std::string& text) {
+    const std::size_t zero = text.find("  zero: ");
+    if (zero != std::string::npos && c_.below(16) != 1) text[zero + 8] = '0';
+    std::string keys = fmt::format("  servers: {}\n", 1 + c_.below(3));
+    if (c_.below(2) == 1) keys += "  server_devices: workers\n";
+    const std::size_t consistency = c_.below(3);
+    if (consistency == 1) keys += "  consistency: asynchronous\n";
+    if (consistency == 2) keys += fmt::format("  consistency: bounded\n  staleness: {}\n", c_.below(4));
+    text.insert(text.find("plan:\n") + 6, keys);
+    if (text.find("clip: ") == std::string::npos) text.insert(text.find("training: {") + 11, "clip: 0, ");
   }
 
   // What Gemma has, and now and then one key-value head for all ranks of a tensor group.

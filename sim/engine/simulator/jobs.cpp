@@ -53,6 +53,15 @@ Jobs::Jobs(const IdVector<JobId, JobCode>& codes, const Folding& folding, const 
     noisy_transfers_ = noisy_transfers_ || state.noise.transfers() || state.jitter.any();
     jobs_.push_back(std::move(state));
   }
+  if (options.rank_steps && steps_ > 0)
+    rank_step_ends_.resize(static_cast<std::size_t>(jobs_[kReported].ranks.last - jobs_[kReported].ranks.first));
+}
+
+// The last of its streams says when: time does not run backwards.
+void Jobs::end_of_rank_step(RankId rank, std::int32_t step) {
+  std::vector<Time>& ends = rank_step_ends_.at(rank.index());
+  if (static_cast<std::size_t>(step) >= ends.size()) ends.resize(static_cast<std::size_t>(step) + 1);
+  ends[static_cast<std::size_t>(step)] = clock_.now();
 }
 
 void Jobs::let_reported_go_on(std::int64_t streams) {

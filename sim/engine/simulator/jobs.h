@@ -55,6 +55,11 @@ class Jobs {
 
   // A stream or host that ends steps has finished one.
   void end_of_step(JobId job, std::int32_t step);
+  // The same of a rank of the reported job, where each rank's ends are kept.
+  void end_of_rank_step(RankId rank, std::int32_t step);
+  bool keeps_rank_steps() const { return !rank_step_ends_.empty(); }
+  // By rank simulated and step.
+  const std::vector<std::vector<Time>>& rank_step_ends() const { return rank_step_ends_; }
   const std::vector<Time>& step_ends(JobId job) const { return jobs_[job].step_ends; }
   // How many of the last steps are reported together.
   std::int32_t reported_steps() const { return round_; }
@@ -98,7 +103,8 @@ class Jobs {
   Accounts& accounts_;
   Network& network_;
   IdVector<JobId, JobState> jobs_;
-  Time last_start_;  // of all jobs
+  std::vector<std::vector<Time>> rank_step_ends_;  // empty: not asked for
+  Time last_start_;                                // of all jobs
   bool noisy_kernels_ = false, noisy_transfers_ = false;
   bool reporting_ = false;  // the step reported has begun, at
   Time reported_from_;

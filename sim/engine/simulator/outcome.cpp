@@ -107,6 +107,9 @@ Outcome Simulator::outcome() {
   result.slow_ranks = jobs_.noise(kReported).slow_ranks();
   result.faulty_links = faults_.counts();
   result.records = records_.take();
+  if (jobs_.keeps_rank_steps())
+    for (const std::int32_t of : folding_.job(kReported).ranks.of)
+      result.rank_step_ends.push_back(jobs_.rank_step_ends().at(static_cast<std::size_t>(of)));
   result.round = result.step_time;
   if (reported > 1) take_mean(static_cast<std::int64_t>(reported), result);
   return result;

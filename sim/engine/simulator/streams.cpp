@@ -152,7 +152,10 @@ bool Streams::enter_slot(StreamState& state) {
   Place& place = state.place;
   if (static_cast<std::size_t>(state.slot_index) == place.code->slots_of(place.stream).size()) {
     state.slot_index = 0;
-    if (state.ends_steps) jobs_.end_of_step(place.code->job, place.step);
+    if (state.ends_steps) {
+      if (jobs_.keeps_rank_steps()) jobs_.end_of_rank_step(place.rank, place.step);
+      jobs_.end_of_step(place.code->job, place.step);
+    }
     if (++place.step == jobs_.stop(place.code->job)) {
       state.status = Status::done;
       jobs_.stream_stopped(place.code->job);

@@ -16,6 +16,7 @@ using program::ElementwiseFn;
 using program::StreamKind;
 
 void ParameterStore::make_optimizer_state(Bucket& bucket, int index) {
+  if (context_.plan().served()) return;  // the servers'
   const std::string suffix = ".bucket" + std::to_string(index);
   const auto state = [&](const std::string& name, DType type, std::int64_t elements, program::Init::Kind init) {
     const BufferId id = builder_.add_buffer({name + suffix,

@@ -166,6 +166,8 @@ std::string dump(const Scenario& s) {
   out += fmt::format(" {} {} {}", fmt::join(p.gradient_compression, ","), p.gradient_share, p.gradient_chunk);
   out += fmt::format(" {} {} {} {} {}", p.local_steps, p.local_group, static_cast<int>(p.outer_optimizer), p.outer_lr,
                      p.outer_momentum);
+  out += fmt::format(" {} {} {} {} {}", p.servers, static_cast<int>(p.server_devices), static_cast<int>(p.consistency),
+                     p.staleness, p.backup_workers);
   const Training& t = s.training;
   out += fmt::format(" | {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {}", t.global_batch, t.seq_len,
                      static_cast<int>(t.precision), static_cast<int>(t.grad_dtype), static_cast<int>(t.reduce_dtype),

@@ -261,6 +261,31 @@ TEST(ReadResultJson, LocalSteps) {
             std::string::npos);
 }
 
+// What only results with parameter servers have.
+TEST(ReadResultJson, ParameterServers) {
+  EXPECT_EQ(to_json(small_result()).find("\"parameter_servers\": {"), std::string::npos);
+  Result r = small_result();
+  ParameterServers& p = r.servers;
+  p.known = true, p.servers = 2, p.workers = 3, p.consistency = "bounded", p.bound = 4;
+  p.updates = 100, p.dropped = 1, p.window_ps = 5'000'000'000, p.updates_per_s = 20, p.samples_per_s = 640;
+  p.staleness = {0, 3, 97}, p.mean_staleness = 1.97, p.most_ahead = 2, p.iterations_per_s = {6, 7, 7};
+  p.parameter_bytes = 40, p.gradient_bytes = 80, p.fullest_server_bytes = 24, p.server_memory_bytes = 48;
+  p.bound_by = "server 1", p.busy = 0.5;
+  const std::string text = to_json(r);
+  for (const char* part : {"\"staleness_bound\": 4", "\"window_s\": 0.005", "\"bound_by\": \"server 1\""})
+    EXPECT_NE(text.find(part), std::string::npos) << part << text;
+  const Result read = parse_result_json("r.json", text);
+  EXPECT_EQ(read.servers.staleness, p.staleness);
+  EXPECT_EQ(read.servers.iterations_per_s, p.iterations_per_s);
+  EXPECT_EQ(to_json(read), text);
+  EXPECT_NE(json_problems(replaced(text, "\"servers\": 2", "\"servers\": 0"))
+                .find("parameter_servers.servers: expected at least 1, found 0"),
+            std::string::npos);
+  EXPECT_NE(json_problems(replaced(text, "\"mean_staleness\": 1.97", "\"mean_staleness\": \"x\""))
+                .find("parameter_servers.mean_staleness: expected a number, found string"),
+            std::string::npos);
+}
+
 // What only results with something in the memory of hosts have.
 TEST(ReadResultJson, MemoryOfHosts) {
   EXPECT_EQ(to_json(small_result()).find("\"host\": {\"node_bytes\""), std::string::npos);
