@@ -200,7 +200,8 @@ std::vector<TransferKey> transfers_of(const std::vector<Target>& targets) {
         for (const program::Op& op : body.ops) {
           if (const auto* c = std::get_if<program::Collective>(&op.shape)) {
             const program::Group& g = target.program.groups[static_cast<std::size_t>(c->group)];
-            const auto members = static_cast<int>(target.grid.members(rank, g.axes, g.pipeline_only).size());
+            const auto members =
+                static_cast<int>(target.grid.members(rank, g.axes, g.pipeline_only, g.tensor_block).size());
             keys.insert({false, c->kind, members, program::collective_bytes(op)});
           } else if (const auto* p = std::get_if<program::PointToPoint>(&op.shape)) {
             for (const program::Leg& leg : p->legs)

@@ -106,11 +106,11 @@ void megatron_model_arguments(Said& said, std::vector<Argument>& out) {
                                "no other",
                                m.name, said.value("model.family")),
                    "--to torchrun starts a script of your own"});
-  if (m.kv_heads == 1 && m.heads > 1 && said.scenario().plan.tensor > 1)
+  if (m.kv_heads < m.heads && m.kv_heads < said.scenario().plan.tensor)
     throw InputError(Diagnostic{said.scenario().file, 0, 0, "model.kv_heads",
-                                "one key-value head is on every rank of a tensor group here; Megatron-LM refuses that, "
-                                "or from 0.16 on splits its weights",
-                                "plan.tensor: 1, or --to torchrun"});
+                                "a key-value head is on several ranks of a tensor group here; Megatron-LM refuses "
+                                "that, or from 0.16 on splits its weights",
+                                fmt::format("plan.tensor: {}, or --to torchrun", m.kv_heads)});
   said.says_model();
   for (const char* key :
        {"model.sliding_window", "model.full_attention_every", "model.parallel_block", "model.dense_layers",

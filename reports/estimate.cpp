@@ -17,7 +17,9 @@ std::int64_t widest_tensor(const EstimateRequest& of) {
   if (!of.model) return 8;
   if (!of.model->is_transformer()) return 1;
   std::int64_t tensor = 8;
-  while (of.model->heads % tensor != 0 || (of.model->kv_heads > 1 && of.model->kv_heads % tensor != 0)) tensor /= 2;
+  const std::int64_t keys = of.model->kv_heads;
+  // Of fewer key-value heads than ranks each is on several.
+  while (of.model->heads % tensor != 0 || (keys % tensor != 0 && tensor % keys != 0)) tensor /= 2;
   return tensor;
 }
 

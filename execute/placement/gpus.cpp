@@ -106,8 +106,8 @@ std::optional<NotOnGpus> not_on_gpus(const plan::Scenario& scenario) {
   if (scenario.model.activation == model::ActivationKind::geglu && scenario.model.is_transformer())
     return NotOnGpus{"there is no kernel of GPUs for feed-forward layers gated by gelu yet", "--device cpu"};
   const model::Model& m = scenario.model;
-  if (plan.tensor > 1 && m.is_transformer() && m.kv_heads == 1 && m.heads > 1)
-    return NotOnGpus{"one key-value head on all ranks of a tensor group has not run on GPUs yet",
+  if (plan.tensor > 1 && m.is_transformer() && m.kv_heads < plan.tensor && m.kv_heads < m.heads)
+    return NotOnGpus{"a key-value head on several ranks of a tensor group has not run on GPUs yet",
                      "--device cpu, or plan.tensor=1"};
   if (m.attention_softcap > 0 || m.query_scale > 0)
     return NotOnGpus{"there are no kernels of GPUs for capped or otherwise scaled scores yet", "--device cpu"};

@@ -67,6 +67,7 @@ void add(Hash& hash, const program::Buffer& b) {
   hash.add(b.init.spread.bits());
   hash.add(b.init.whole);
   hash.add(b.init.first);
+  hash.add(b.init.key_ranks);
 }
 
 void add(Hash& hash, const std::vector<program::Operand>& operands) {
@@ -230,6 +231,7 @@ std::string fingerprint_of(const program::Program& program) {
     hash.add(group.name);
     for (const Axis axis : group.axes) hash.add(axis);
     hash.add(group.pipeline_only);
+    hash.add(group.tensor_block);
   }
   for (const program::Role& role : program.roles) add(hash, role);
   return hash.text();

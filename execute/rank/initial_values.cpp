@@ -53,6 +53,13 @@ struct Layout {
       for (std::size_t d = 1; d < init.global_shape.size(); ++d) before *= init.global_shape[d];
       begin += before;
     }
+    if (init.key_ranks > 0) {  // the key-value heads before ours
+      std::int64_t before = static_cast<std::int64_t>(coordinate / init.key_ranks) * buffer.shape.front();
+      for (std::size_t d = 1; d < init.global_shape.size(); ++d) before *= init.global_shape[d];
+      begin += before;
+      coordinate %= init.key_ranks;
+      REHEARSE_CHECK(buffer.shape.front() == 1, "{}: of several key-value heads", buffer.name);
+    }
     if (init.tensor_dim < 0) return;
     const auto dim = static_cast<std::size_t>(init.tensor_dim);
     REHEARSE_CHECK(dim < buffer.shape.size() && init.global_shape.size() == buffer.shape.size(),

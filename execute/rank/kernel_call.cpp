@@ -376,7 +376,7 @@ class KernelCall {
   }
   void operator()(const program::OuterStep& o) const { call_outer_step(o, d_, reads_, writes_); }
   void operator()(const program::SumSquares& s) const {
-    if (s.counted_once_over_tensor && c_.tensor_coordinate != 0) return;
+    if (c_.tensor_coordinate % s.copies != 0) return;
     d_.sum_squares(s.elements, in(0), f32_out(0));
   }
   void operator()(const program::ClipCoefficient& clip) const {

@@ -13,7 +13,7 @@ RankLayout::RankLayout(const Run& run, int rank) : run_(run), rank_(rank), timel
     shift_.push_back(
         b.is_view() ? (b.offset + run.grid.position(rank, b.shard_axes) * b.shard_stride) * size_of(b.dtype) : 0);
   for (const program::Group& g : run.program.groups)
-    members_.push_back(run.grid.members(rank, g.axes, g.pipeline_only));
+    members_.push_back(run.grid.members(rank, g.axes, g.pipeline_only, g.tensor_block));
 }
 
 std::int64_t RankLayout::offset(std::size_t place) const {

@@ -18,7 +18,9 @@ program::GridView grid_view(const program::Program& program, const plan::RankGri
   view.ranks = grid.ranks();
   view.role = [roles = std::move(roles)](int rank) { return roles[static_cast<std::size_t>(rank)]; };
   view.size = [&grid](Axis axis) { return grid.size(axis); };
-  view.members = [&grid](int rank, const program::Group& g) { return grid.members(rank, g.axes, g.pipeline_only); };
+  view.members = [&grid](int rank, const program::Group& g) {
+    return grid.members(rank, g.axes, g.pipeline_only, g.tensor_block);
+  };
   view.peer = [&grid](int rank, Axis axis, int offset) { return grid.peer(rank, axis, offset); };
   return view;
 }

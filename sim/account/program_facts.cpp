@@ -95,7 +95,8 @@ result::OpName name_op(const Program& program, const Role& role, const program::
     name.dtype = program::name_of(op.dtype);
     name.group = g.name;
     name.elements = collective->elements;
-    name.group_size = static_cast<std::int32_t>(grid.members(first_rank(grid, role), g.axes, g.pipeline_only).size());
+    name.group_size =
+        static_cast<std::int32_t>(grid.members(first_rank(grid, role), g.axes, g.pipeline_only, g.tensor_block).size());
   } else if (const auto* legs = std::get_if<program::PointToPoint>(&op.shape)) {
     for (const program::Leg& leg : legs->legs) name.bytes += program::leg_bytes(op, leg);
     name.group_size = 2;
@@ -127,7 +128,7 @@ class Peers {
     const auto [known, fresh] = of_group_.try_emplace(id);
     if (!fresh) return known->second;
     const program::Group& g = program_.groups[static_cast<std::size_t>(id)];
-    const std::vector<int> members = grid_.members(rank_, g.axes, g.pipeline_only);
+    const std::vector<int> members = grid_.members(rank_, g.axes, g.pipeline_only, g.tensor_block);
     return known->second = others({members.begin(), members.end()});
   }
   std::string others(std::set<int> ranks) const {

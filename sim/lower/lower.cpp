@@ -91,6 +91,8 @@ Groups add_groups(const plan::Scenario& scenario, program::Program& program) {
     return static_cast<program::GroupId>(program.groups.size()) - 1;
   };
   if (p.tensor > 1) groups.tensor = add({"tensor", GroupKind::tensor, {Axis::tensor}, {}});
+  if (const model::Model& m = scenario.model; m.kv_heads > 1 && m.kv_heads < p.tensor && m.kv_heads < m.heads)
+    groups.key_head = add({"key_head", GroupKind::tensor, {Axis::tensor}, {}, static_cast<int>(p.tensor / m.kv_heads)});
   if (p.context > 1) groups.context = add({"context", GroupKind::context, {Axis::context}, {}});
   // The axes that make shards, and with the replicas' axis all ranks that have the same weights.
   std::vector<Axis> shards;

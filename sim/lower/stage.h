@@ -16,6 +16,8 @@ namespace rehearse::lower {
 struct Groups {
   // data: ranks with the same weights; with ZeRO those that shard together, and replica those that hold the same shard.
   program::GroupId tensor = -1, context = -1, data = -1, replica = -1, embedding = -1;
+  // Ranks of a tensor group that have the same key-value head, where these are fewer than its ranks and several.
+  program::GroupId key_head = -1;
   // Stages of an encoder, or of its decoder: they have the same biases of scores.
   program::GroupId encoder_bias = -1, decoder_bias = -1;
   // Ranks that hold different experts, and those that hold the same. routing: ranks whose tokens make a micro-batch, as
@@ -78,8 +80,9 @@ struct Context {
   const model::Model& model() const { return scenario.model; }
   const plan::Plan& plan() const { return scenario.plan; }
   const plan::FrameworkProfile& profile() const { return scenario.framework; }
-  // Of a rank: fewer key-value heads than ranks are one that all ranks have (AttentionBranch).
+  // Of a rank: of fewer key-value heads than ranks each has one, in common with the ranks beside it (AttentionBranch).
   bool shares_key_head() const { return tensor > 1 && model().kv_heads < tensor && model().kv_heads < model().heads; }
+  std::int64_t key_ranks() const { return shares_key_head() ? tensor / model().kv_heads : 1; }
   std::int64_t kv_heads() const { return shares_key_head() ? 1 : model().kv_heads / tensor; }
   std::int64_t heads_of_key() const { return model().heads / tensor / kv_heads(); }
   std::int64_t qkv_width() const {

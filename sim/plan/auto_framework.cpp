@@ -29,6 +29,9 @@ bool split(const Plan& plan) {
 constexpr AutoRule kRules[] = {
     {kIdeal, "no other profile's framework makes a pipeline of such a model",
      [](const model::Model& m, const Plan& p) { return !m.is_transformer() && split(p); }},
+    // Megatron-Core refuses it, or from 0.16 on gathers what split weights give (check_shared_key_head).
+    {kIdeal, "no other profile's framework has a key-value head on several ranks of a tensor group",
+     [](const model::Model& m, const Plan& p) { return m.kv_heads < p.tensor && m.kv_heads < m.heads; }},
     {"megatron-core", "a transformer with tensor, pipeline, context or expert parallelism",
      [](const model::Model&, const Plan& p) { return split(p) && p.zero < 3; }},
     {"torch-fsdp2", "states are sharded over the replicas",

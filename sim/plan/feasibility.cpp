@@ -173,9 +173,9 @@ class Rules {
     const std::int64_t dense = moe && m.dense_layers == 0 ? 0 : m.ffn_hidden;
     const std::int64_t split = s_.plan.whole_experts() ? 0 : m.expert_ffn_hidden;
     const std::int64_t ffn = std::gcd(std::gcd(dense, split), m.shared_experts * m.shared_ffn_hidden);
-    // One key-value head is on every rank.
-    const bool one = m.kv_heads == 1 && m.heads > 1;
-    const std::int64_t common = std::gcd(one ? m.heads : std::gcd(m.heads, m.kv_heads), ffn);
+    // Of fewer key-value heads than ranks each is on as many ranks as another.
+    const bool fewer = m.kv_heads < t && m.kv_heads != m.heads;
+    const std::int64_t common = std::gcd(fewer && t % m.kv_heads == 0 ? m.heads : std::gcd(m.heads, m.kv_heads), ffn);
     const auto rule = [&](const char* what, std::int64_t number) {
       if (number % t == 0) return;
       key("tensor").error(fmt::format(
@@ -184,12 +184,12 @@ class Rules {
           what, number, t, m.heads, m.kv_heads, ffn, nearest_divisors(common, t, kMaxRanks)));
     };
     rule("heads", m.heads);
-    if (one) {
+    if (fewer && t % m.kv_heads == 0) {
       check_shared_key_head(sections_, s_);
-    } else if (m.kv_heads < t && m.kv_heads != m.heads) {
+    } else if (fewer) {
       key("tensor").error(fmt::format(
-          "kv_heads = {} is smaller than tensor = {}: every rank needs a key-value head of its own; nearest tensor "
-          "sizes that work: {}",
+          "kv_heads = {} is smaller than tensor = {} and does not divide it: each key-value head is on as many ranks "
+          "as another; nearest tensor sizes that work: {}",
           m.kv_heads, t, nearest_divisors(common, t, kMaxRanks)));
     } else if (m.kv_heads != m.heads) {
       rule("kv_heads", m.kv_heads);

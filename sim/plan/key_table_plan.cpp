@@ -84,7 +84,9 @@ std::vector<Key> plan_keys() {
        .fallback = "1",
        .min = 1,
        .max = kMostRanks,
-       .meaning = "ranks a layer's matrices are split over; divides heads, key-value heads and the feed-forward width",
+       .meaning = "ranks a layer's matrices are split over; divides heads and the feed-forward width, and key-value "
+                  "heads or is "
+                  "a multiple of them",
        .example = "8",
        .related = "plan.sequence_parallel plan.pipeline cluster.gpus",
        .field = &Plan::tensor,

@@ -22,11 +22,11 @@ void choose_capped_attention(model::Model& m) {
   if (m.attention_softcap > 0 && !caps_scores(m.attention)) m.attention = model::AttentionKind::flash2;
 }
 
-// What does not go with one key-value head on all ranks of a tensor group.
+// What does not go with key-value heads that several ranks of a tensor group have each.
 void check_shared_key_head(const Sections& sections, const Scenario& s) {
   const auto refuse = [&](const Node& section, const char* key, const std::string& why, const std::string& instead) {
     (section.has(key) ? section.get(key) : section)
-        .error(fmt::format("kv_heads = 1 with tensor = {}: {}", s.plan.tensor, why), instead);
+        .error(fmt::format("kv_heads = {} with tensor = {}: {}", s.model.kv_heads, s.plan.tensor, why), instead);
   };
   const Training& t = s.training;
   if (s.framework.name.starts_with("megatron"))
@@ -34,10 +34,10 @@ void check_shared_key_head(const Sections& sections, const Scenario& s) {
            fmt::format("{} does not replicate key and value: before Megatron-Core 0.16 it refuses this, and from then "
                        "on it gathers what split weights give",
                        s.framework.name),
-           "framework: rehearse, or tensor: 1");
+           fmt::format("framework: rehearse, or tensor: {}", s.model.kv_heads));
   if (t.lora())
     refuse(sections.training, "lora_rank", "adapters of products of queries, and of key and value, apart are not there",
-           "lora_rank: 0, or tensor: 1");
+           "lora_rank: 0, or as many key-value heads as ranks");
   if (t.narrow())
     refuse(sections.training, "precision", "key and value have no 8-bit products of their own yet", "precision: bf16");
   if (t.optimizer != OptimizerKind::adamw && t.optimizer != OptimizerKind::sgd)

@@ -64,8 +64,8 @@ int RankGrid::peer(int rank, Axis axis, int offset) const {
   return rank + (there - here) * strides_[a];
 }
 
-std::vector<int> RankGrid::members(int rank, const std::vector<Axis>& axes,
-                                   const std::vector<int>& pipeline_only) const {
+std::vector<int> RankGrid::members(int rank, const std::vector<Axis>& axes, const std::vector<int>& pipeline_only,
+                                   int tensor_block) const {
   std::array<bool, kAxes> varies{};
   for (const Axis axis : axes) varies[static_cast<std::size_t>(axis)] = true;
   std::vector<int> ranks = {rank};
@@ -74,9 +74,11 @@ std::vector<int> RankGrid::members(int rank, const std::vector<Axis>& axes,
     const bool restricted = axis == Axis::pipeline && !pipeline_only.empty();
     if (!varies[a] && !restricted) continue;
     const int here = coordinate(rank, axis);
+    const int block = axis == Axis::tensor ? tensor_block : 0;
     std::vector<int> next;
     for (int c = 0; c < sizes_[a]; ++c) {
       if (!varies[a] && c != here) continue;
+      if (block > 0 && c / block != here / block) continue;
       if (restricted && std::find(pipeline_only.begin(), pipeline_only.end(), c) == pipeline_only.end()) continue;
       for (const int r : ranks) next.push_back(r + (c - here) * strides_[a]);
     }

@@ -27,8 +27,10 @@ class RankGrid {
   // The rank `offset` further on `axis`, wrapping around.
   int peer(int rank, Axis axis, int offset) const;
   // Ranks that agree with `rank` on all axes but `axes`; on the pipeline axis only the listed coordinates if any are.
-  // In rank order. Contains `rank` unless its own pipeline coordinate is not listed.
-  std::vector<int> members(int rank, const std::vector<Axis>& axes, const std::vector<int>& pipeline_only = {}) const;
+  // In rank order. Contains `rank` unless its own pipeline coordinate is not listed. tensor_block > 0: on the tensor
+  // axis only coordinates of the block of so many consecutive ones that `rank` is in.
+  std::vector<int> members(int rank, const std::vector<Axis>& axes, const std::vector<int>& pipeline_only = {},
+                           int tensor_block = 0) const;
 
  private:
   std::array<int, kAxes> sizes_{}, strides_{};

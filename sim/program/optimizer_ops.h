@@ -124,11 +124,11 @@ struct Lamb {
   AxisSet shards = {};
   std::vector<LambTensor> tensors;
 };
-// {grad, sum f32 [1]} -> {sum}: adds the squares of the range, which is skipped on ranks with a tensor coordinate other
-// than 0 if counted_once_over_tensor (parameters replicated over the tensor group).
+// {grad, sum f32 [1]} -> {sum}: adds the squares of the range. `copies` consecutive ranks of the tensor group have the
+// same gradients: only the first of them, whose tensor coordinate is a multiple of it, adds.
 struct SumSquares {
   std::int64_t elements = 0;
-  bool counted_once_over_tensor = false;
+  std::int64_t copies = 1;
 };
 // {sum f32 [1], loss_scale f32 [2]?} -> {coefficient f32 [1]}: min(1, max_norm / (norm + 1e-6)) / scale with norm =
 // sqrt(sum) / scale, as torch.nn.utils.clip_grad_norm_ of unscaled gradients; max_norm 0: 1 / scale. Not a number if

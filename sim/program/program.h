@@ -48,6 +48,9 @@ struct Init {
   // element in it.
   std::string whole = {};
   std::int64_t first = 0;
+  // Above 0: dimension 0, key-value heads, is split over the tensor group too, so many ranks in a row having the same
+  // one; tensor_dim is split over these. (Of a part, both are of the part; `first` is within a head.)
+  int key_ranks = 0;
 };
 
 struct Buffer {
@@ -160,6 +163,8 @@ struct Group {
   GroupKind kind = GroupKind::tensor;
   std::vector<Axis> axes;
   std::vector<int> pipeline_only;  // empty: no restriction
+  // On the tensor axis only those of one block of so many consecutive coordinates; 0: all.
+  int tensor_block = 0;
 };
 
 struct Program {

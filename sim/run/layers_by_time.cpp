@@ -228,7 +228,7 @@ class OpTimes {
   std::int64_t collective(const program::Op& op, const program::Collective& c, int rank) const {
     const program::Group& group = program_.groups[static_cast<std::size_t>(c.group)];
     if (!waited_for(group)) return 0;
-    const std::vector<int> members = grid_.members(rank, group.axes, group.pipeline_only);
+    const std::vector<int> members = grid_.members(rank, group.axes, group.pipeline_only, group.tensor_block);
     const std::int64_t bytes = program::collective_bytes(op);
     const collective::CollectiveModel& model = machine_.collectives.model();
     if (c.parts < 0 && c.to.experts == 0) return model.collective(c.kind, members, Bytes(bytes)).alone().ps();

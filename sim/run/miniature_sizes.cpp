@@ -242,8 +242,12 @@ class Shrinking {
     const int64_t group = l.heads / l.kv_heads;
     m.kv_heads = l.kv_heads == l.heads ? m.heads : std::max(t, m.heads / std::gcd(group, m.heads));
     if (m.heads % m.kv_heads != 0 || m.kv_heads % t != 0) m.kv_heads = t;
-    if (l.kv_heads == 1 && l.heads > 1) m.kv_heads = 1;  // on every rank of a tensor group
-    const int64_t times = l.heads * head_columns_;       // of what all have, heads_ t parts
+    // On as many ranks of a tensor group each, or on all of them where these are fewer.
+    if (l.kv_heads < l.heads && l.kv_heads < std::max<int64_t>(2, tensor_.large))
+      m.kv_heads = t % std::max<int64_t>(1, tensor_.large / l.kv_heads) == 0
+                       ? t / std::max<int64_t>(1, tensor_.large / l.kv_heads)
+                       : 1;
+    const int64_t times = l.heads * head_columns_;  // of what all have, heads_ t parts
     const auto of_all = [&](int64_t width) { return std::max(kLeastWidth, width * m.heads / times / 8 * 8); };
     const auto of_rank = [&](int64_t width) {
       return t * std::max<int64_t>(1, width / l.heads * heads_ / head_columns_);

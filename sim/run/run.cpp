@@ -49,7 +49,7 @@ std::string coverage_of(const Prepared& prepared, const Role& role, const progra
   const collective::CollectiveModel& collectives = prepared.collectives();
   if (const auto* collective = std::get_if<program::Collective>(&op.shape)) {
     const program::Group& g = program.groups[static_cast<std::size_t>(collective->group)];
-    const std::vector<int> members = grid.members(rank, g.axes, g.pipeline_only);
+    const std::vector<int> members = grid.members(rank, g.axes, g.pipeline_only, g.tensor_block);
     const std::int64_t bytes = program::collective_bytes(op);
     if (collective->parts >= 0 || collective->to.experts > 0) {
       std::vector<Bytes> parts = program::part_bytes(program, collective->parts, bytes, members.size());

@@ -74,7 +74,7 @@ class TransferTimes {
   }
   std::vector<int> members_of(const program::Collective& c, int rank) const {
     const program::Group& group = program_.groups[static_cast<std::size_t>(c.group)];
-    return grid_.members(rank, group.axes, group.pipeline_only);
+    return grid_.members(rank, group.axes, group.pipeline_only, group.tensor_block);
   }
   std::int64_t message(int from, int to, std::int64_t bytes, bool send) const {
     const collective::TransferPlan plan = collectives_.send(from, to, Bytes(bytes));

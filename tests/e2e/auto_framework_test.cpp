@@ -54,6 +54,23 @@ TEST(AutoFramework, SweepSaysWherePlansDifferInIt) {
   for (const nlohmann::json& row : nlohmann::json::parse(named.out)) EXPECT_EQ(row["framework"], "rehearse");
 }
 
+TEST(AutoFramework, KeyValueHeadsOnSeveralRanksAreTheIdeals) {
+  const Folder folder;
+  const std::string file = folder.write("s.yaml", kUnnamed);
+  for (const std::string heads : {"1", "2"}) {
+    const std::string keys = "model.kv_heads=" + heads;
+    const Outcome r = run({"simulate", file, "--set", keys, "--set", "plan.tensor=4"});
+    ASSERT_EQ(r.status, 0) << r.err;
+    EXPECT_TRUE(has(r.out, "Framework: rehearse, chosen automatically: no other profile's framework has a key-value"))
+        << r.out;
+    const Outcome best =
+        run({"plan", file, "--set", keys, "--space", "plan.tensor=4", "-o", folder / ("plan" + heads)});
+    EXPECT_EQ(best.status, 0) << best.err;
+  }
+  const Outcome own = run({"simulate", file, "--set", "model.kv_heads=2", "--set", "plan.tensor=2"});
+  EXPECT_TRUE(has(own.out, "Framework: megatron-core, chosen automatically")) << own.out;
+}
+
 TEST(AutoFramework, WhatIsPerformedIsTheIdeal) {
   const Folder folder;
   const std::string file = folder.write("s.yaml", kUnnamed);

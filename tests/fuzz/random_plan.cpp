@@ -240,7 +240,7 @@ class Writer {
     if (text.find("clip: ") == std::string::npos) text.insert(text.find("training: {") + 11, "clip: 0, ");
   }
 
-  // What Gemma has, and now and then one key-value head for all ranks of a tensor group.
+  // What Gemma has, and now and then fewer key-value heads than ranks of a tensor group.
   void give_norms_and_caps(std::string& text) {
     std::string more;
     for (const char* key : {"scaled_embeddings", "zero_centered_norms", "post_norms", "qk_norm"})
@@ -250,7 +250,8 @@ class Writer {
     if (c_.below(3) == 1) more += ", query_scale: 5";
     if (c_.below(3) == 1) more += ", activation: geglu";
     if (c_.below(3) == 1 && text.find("sliding_window") != std::string::npos) more += ", rope_base_local: 100";
-    if (c_.below(3) == 1 && text.find("kv_heads") == std::string::npos) more += ", kv_heads: 1";
+    if (c_.below(3) == 1 && text.find("kv_heads") == std::string::npos)
+      more += fmt::format(", kv_heads: {}", s_.tensor > 2 && s_.micro_batch > 1 ? 2 : 1);
     const std::string before = "max_seq_len: 128";
     text.insert(text.find(before) + before.size(), more);
   }

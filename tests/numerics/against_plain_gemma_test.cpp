@@ -138,6 +138,21 @@ INSTANTIATE_TEST_SUITE_P(
                   split(2, {"model.kv_heads=1", "plan.tensor=2", "plan.overlap_tensor_backward=false"})}),
     plain_case_name);
 
+// Two key-value heads on four ranks: each is on two, whose sum of its gradients is the one rank's.
+INSTANTIATE_TEST_SUITE_P(
+    SharedKeyHeads, AgainstPlainGemma,
+    testing::Values(
+        PlainCase{"Tensor", split(4, with({"plan.tensor=4"}, kThird))},
+        PlainCase{"TensorUnfused", split(4, with({"plan.tensor=4", "model.attention=unfused"}, kSecond))},
+        PlainCase{"TensorSequence", split(4, with({"plan.tensor=4", "plan.sequence_parallel=true"}, kThird))},
+        PlainCase{"TensorZero1", split(8, {"plan.tensor=4", "plan.zero=1"})},
+        PlainCase{"TensorZero2", split(8, with({"plan.tensor=4", "plan.zero=2"}, kThird))},
+        PlainCase{"TensorZero3Recomputed", split(8, {"plan.tensor=4", "plan.zero=3", "plan.recompute=full"})},
+        PlainCase{"TensorPipeline", split(8, {"plan.tensor=4", "plan.pipeline=2"})},
+        PlainCase{"TensorZeroBubble", split(8, {"plan.tensor=4", "plan.pipeline=2", "plan.schedule=zero_bubble"})},
+        PlainCase{"TensorOffload", split(8, {"plan.tensor=4", "plan.zero=2", "plan.offload_optimizer=true"})}),
+    plain_case_name);
+
 // What a rank holds of them, with the gradients and the optimizer's states, which are as large: queries' rows of its
 // own, key and value whole; and their gradients are summed over the group once.
 TEST(OneKeyHead, EachRankHasItsQueriesAndAllOfKeyAndValue) {
@@ -161,6 +176,31 @@ TEST(OneKeyHead, EachRankHasItsQueriesAndAllOfKeyAndValue) {
   for (const program::Body& body : role.bodies)
     for (const program::Op& op : body.ops) sums += op.name.starts_with("tensor_reduce.") ? 1 : 0;
   EXPECT_GE(sums, 1);
+}
+
+TEST(SharedKeyHeads, EachRankHasOneAndSumsItOverThoseThatHaveItToo) {
+  const plan::Scenario scenario = scenario_from(kFirst, split(4, {"plan.tensor=4"}));
+  const program::Program program = lower::lower(scenario);
+  EXPECT_EQ(violations(program, scenario.grid()), "");
+  const program::Role& role = program.roles.front();
+  std::int64_t queries = 0, keys = 0, summed = 0;
+  for (const program::Buffer& b : role.buffers) {
+    if (b.name.ends_with(".attention.q.weight") && !b.name.starts_with("grad.")) queries += b.elements();
+    if (b.name.ends_with(".attention.kv.weight") && !b.name.starts_with("grad.")) keys += b.elements();
+  }
+  EXPECT_EQ(queries, 4 * 24 * 10);   // layers x hidden x a head
+  EXPECT_EQ(keys, 4 * 24 * 2 * 10);  // one key and one value of two
+  for (const program::Body& body : role.bodies)
+    for (const program::Op& op : body.ops) {
+      const auto* sum = std::get_if<program::Collective>(&op.shape);
+      if (sum == nullptr || !op.name.starts_with("tensor_reduce.")) continue;
+      const program::Group& group = program.groups[static_cast<std::size_t>(sum->group)];
+      EXPECT_EQ(group.name, "key_head");
+      EXPECT_EQ(scenario.grid().members(2, group.axes, group.pipeline_only, group.tensor_block),
+                (std::vector<int>{2, 3}));
+      summed += sum->elements;
+    }
+  EXPECT_EQ(summed, keys);
 }
 
 // The plain model's own gradients: a step of 3e-6 either way, of some elements of each parameter.

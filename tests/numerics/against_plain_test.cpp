@@ -233,6 +233,26 @@ INSTANTIATE_TEST_SUITE_P(
         PlainCase{"TensorRing", split(4, {"model.kv_heads=1", "plan.tensor=2", "plan.context=2"})}),
     plain_case_name);
 
+std::vector<std::string> with(std::vector<std::string> all, const std::vector<std::string>& more) {
+  all.insert(all.end(), more.begin(), more.end());
+  return all;
+}
+
+const std::vector<std::string> kThreeKeys = {"model.kv_heads=3", "model.ffn_hidden=42"};
+
+// Each of three key-value heads is on two ranks of six.
+INSTANTIATE_TEST_SUITE_P(
+    SharedKeyHeads, AgainstPlain,
+    testing::Values(PlainCase{"OneRank", kThreeKeys},
+                    PlainCase{"TensorThree", split(3, with(kThreeKeys, {"plan.tensor=3"}))},
+                    PlainCase{"Tensor", split(6, with(kThreeKeys, {"plan.tensor=6"}))},
+                    PlainCase{"TensorNoBiases", split(6, with(kThreeKeys, {"plan.tensor=6", "model.bias=false"}))},
+                    PlainCase{"TensorBucketsOfOne", split(12, with(kThreeKeys, {"plan.tensor=6", "plan.bucket=1KiB"}))},
+                    PlainCase{"TensorFusedBiases",
+                              split(6, with(kThreeKeys, {"plan.tensor=6", "plan.fused_epilogues=all"}))},
+                    PlainCase{"TensorRing", split(12, with(kThreeKeys, {"plan.tensor=6", "plan.context=2"}))}),
+    plain_case_name);
+
 const std::string kOneNorm = "model.parallel_block=one_norm", kTwoNorms = "model.parallel_block=two_norms";
 
 INSTANTIATE_TEST_SUITE_P(

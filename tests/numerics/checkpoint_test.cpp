@@ -131,6 +131,28 @@ TEST(Resharded, LossesAreThoseOfTheUninterruptedRun) {
   EXPECT_LT(distance(whole.parameters, last.parameters), kParameterTolerance);
 }
 
+// Of 8 queries' heads and 2 of keys: each of these on two ranks, on none but one, and on four.
+TEST(Resharded, KeyHeadsOnSeveralRanksToo) {
+  const std::vector<Assignments> plans = {
+      grid(8, 4, 1, 2, {"model.kv_heads=2"}), grid(2, 2, 1, 0, {"model.kv_heads=2"}),
+      grid(8, 8, 1, 0, {"model.kv_heads=2"}), grid(1, 1, 1, 0, {"model.kv_heads=2"})};
+  const CheckpointFolder folder;
+  const execute::Outcome whole = perform(kLlama, plans.back(), 14);
+  execute::Outcome last;
+  for (std::size_t i = 0; i < plans.size(); ++i) {
+    const plan::Scenario scenario = scenario_of(kLlama, plans[i]);
+    const execute::Options options = options_of(14, folder.path, i > 0);
+    if (i + 1 < plans.size())
+      perform_until_failure(scenario, options, 3 * (static_cast<int>(i) + 1) + 1);
+    else
+      last = perform_with(scenario, options);
+  }
+  EXPECT_EQ(last.first_step, 9);
+  for (std::size_t step = 0; step < 14; ++step)
+    EXPECT_NEAR(last.result.loss[step] / whole.result.loss[step], 1, 1e-4) << "step " << step;
+  EXPECT_LT(distance(whole.parameters, last.parameters), kParameterTolerance);
+}
+
 TEST(Resharded, MixedPrecisionAndTheOptimizersPlaceMayChange) {
   const CheckpointFolder folder;
   const execute::Outcome whole = perform(kGpt, grid(1, 1, 1, 0, {"training.precision=bf16"}), 8);

@@ -59,7 +59,7 @@ std::map<std::string, std::int64_t> calls_of(const std::string& text) {
       for (const program::Op& op : role.bodies[static_cast<std::size_t>(slot.body)].ops)
         if (const auto* c = std::get_if<program::Collective>(&op.shape)) {
           const program::Group& group = program.groups[static_cast<std::size_t>(c->group)];
-          const std::vector<int> members = grid.members(rank, group.axes, group.pipeline_only);
+          const std::vector<int> members = grid.members(rank, group.axes, group.pipeline_only, group.tensor_block);
           if (members.size() > 1 && members.front() == rank)
             ++calls[fmt::format("{} {} {}", group.name, program::kind_name(op.shape), program::collective_bytes(op))];
         }

@@ -35,7 +35,7 @@ Expected one_step(const program::Program& program, const plan::RankGrid& grid, c
       for (const program::Op& op : role.bodies[static_cast<std::size_t>(slot.body)].ops) {
         if (const auto* collective = std::get_if<program::Collective>(&op.shape)) {
           const program::Group& group = program.groups[static_cast<std::size_t>(collective->group)];
-          const std::vector<int> members = grid.members(rank, group.axes, group.pipeline_only);
+          const std::vector<int> members = grid.members(rank, group.axes, group.pipeline_only, group.tensor_block);
           if (members.size() > 1 && members.front() == rank)
             add(model.groups(members, program::collective_bytes(op)), group.name + " all_reduce");
         } else if (const auto* legs = std::get_if<program::PointToPoint>(&op.shape)) {

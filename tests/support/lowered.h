@@ -31,7 +31,9 @@ inline program::GridView grid_view(const program::Program& program, const plan::
   view.ranks = grid.ranks();
   view.role = [&](int rank) { return program::role_of(program, grid.coordinates(rank)); };
   view.size = [&grid](Axis axis) { return grid.size(axis); };
-  view.members = [&grid](int rank, const program::Group& g) { return grid.members(rank, g.axes, g.pipeline_only); };
+  view.members = [&grid](int rank, const program::Group& g) {
+    return grid.members(rank, g.axes, g.pipeline_only, g.tensor_block);
+  };
   view.peer = [&grid](int rank, Axis axis, int offset) { return grid.peer(rank, axis, offset); };
   return view;
 }

@@ -27,7 +27,7 @@ MpiCommunicator::Groups groups_of(const program::Program& program, const plan::R
   MpiCommunicator::Groups groups;
   for (std::size_t g = 0; g < program.groups.size(); ++g) {
     const program::Group& group = program.groups[g];
-    std::vector<int> members = grid.members(rank, group.axes, group.pipeline_only);
+    std::vector<int> members = grid.members(rank, group.axes, group.pipeline_only, group.tensor_block);
     if (std::find(members.begin(), members.end(), rank) != members.end())
       groups[static_cast<program::GroupId>(g)] = std::move(members);
   }

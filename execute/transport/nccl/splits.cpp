@@ -18,12 +18,13 @@ void for_each_op(const program::Program& program, Visit visit) {
 }
 
 // The groups of all ranks, each once, in the order of their first ranks.
-Split parts_of(const plan::RankGrid& grid, const std::vector<Axis>& axes, const std::vector<int>& pipeline_only) {
+Split parts_of(const plan::RankGrid& grid, const std::vector<Axis>& axes, const std::vector<int>& pipeline_only = {},
+               int tensor_block = 0) {
   Split split;
   std::set<int> seen;
   for (int rank = 0; rank < grid.ranks(); ++rank) {
     if (seen.contains(rank)) continue;
-    const Part part = grid.members(rank, axes, pipeline_only);
+    const Part part = grid.members(rank, axes, pipeline_only, tensor_block);
     if (std::find(part.begin(), part.end(), rank) == part.end()) continue;
     seen.insert(part.begin(), part.end());
     split.push_back(part);
@@ -46,7 +47,7 @@ void Splits::add_groups(const program::Program& program, const plan::RankGrid& g
   });
   for (const program::GroupId id : used) {
     const program::Group& g = program.groups[static_cast<std::size_t>(id)];
-    Split split = parts_of(grid, g.axes, g.pipeline_only);
+    Split split = parts_of(grid, g.axes, g.pipeline_only, g.tensor_block);
     if (std::all_of(split.begin(), split.end(), [](const Part& part) { return part.size() == 1; })) continue;
     splits_.push_back(std::move(split));
     groups_[id] = splits_.size() - 1;
@@ -78,7 +79,7 @@ void Splits::add_messages(const program::Program& program, const plan::RankGrid&
 }
 
 void Splits::add_axis(const plan::RankGrid& grid, Axis axis) {
-  splits_.push_back(parts_of(grid, {axis}, {}));
+  splits_.push_back(parts_of(grid, {axis}));
   const std::size_t index = splits_.size() - 1;
   for (const Part& part : splits_.back())
     for (const int from : part)

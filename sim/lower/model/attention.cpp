@@ -41,30 +41,31 @@ void AttentionBranch::declare_parameters() {
   proj_b_ = add_bias(s_, name_ + ".proj.bias", {h}, -1);
 }
 
-// In the parameters that one rank has in one, queries' rows come first.
+// In the parameters that one rank has in one, a head's queries' rows come first.
 void AttentionBranch::declare_apart() {
-  const std::int64_t h = m_.hidden, queries = m_.heads * m_.head_dim, all = queries + key_value_width();
-  const auto part = [&](const char* name, std::vector<std::int64_t> shape, bool key) {
-    ParamSpec spec = weight_spec(s_, name_ + name, std::move(shape), key ? -1 : 1, kWeightScale);
-    spec.whole = name_ + ".qkv.weight";
-    spec.whole_shape = {1, all, h};
-    spec.whole_first = key ? queries * h : 0;
-    spec.partial = key;
-    return spec;
-  };
-  qkv_w_ = s_.parameters.add(s_.number, part(".q.weight", {1, queries, h}, false));
-  kv_w_ = s_.parameters.add(s_.number, part(".kv.weight", {1, key_value_width(), h}, true));
-  if (!m_.has_qkv_bias()) return;
-  const auto bias = [&](const char* name, std::vector<std::int64_t> shape, bool key) {
-    ParamSpec spec{name_ + name, std::move(shape), key ? -1 : 1, program::Init::Kind::zeros, 0};
-    spec.whole = name_ + ".qkv.bias";
-    spec.whole_shape = {1, all};
+  const std::int64_t h = m_.hidden, heads = m_.kv_heads, queries = m_.heads / heads * m_.head_dim,
+                     all = queries + key_value_width();
+  const auto part_of = [&](ParamSpec spec, const char* whole, bool key) {
+    spec.whole = name_ + whole;
+    spec.whole_shape = spec.global_shape;
+    spec.whole_shape[1] = all;
     spec.whole_first = key ? queries : 0;
+    for (std::size_t d = 2; d < spec.global_shape.size(); ++d) spec.whole_first *= spec.global_shape[d];
     spec.partial = key;
-    return spec;
+    spec.key_ranks = c_.key_ranks();
+    return s_.parameters.add(s_.number, std::move(spec));
   };
-  qkv_b_ = s_.parameters.add(s_.number, bias(".q.bias", {1, queries}, false));
-  kv_b_ = s_.parameters.add(s_.number, bias(".kv.bias", {1, key_value_width()}, true));
+  const auto weight = [&](const char* name, std::int64_t rows, bool key) {
+    return part_of(weight_spec(s_, name_ + name, {heads, rows, h}, key ? -1 : 1, kWeightScale), ".qkv.weight", key);
+  };
+  qkv_w_ = weight(".q.weight", queries, false);
+  kv_w_ = weight(".kv.weight", key_value_width(), true);
+  if (!m_.has_qkv_bias()) return;
+  const auto bias = [&](const char* name, std::int64_t rows, bool key) {
+    return part_of({name_ + name, {heads, rows}, key ? -1 : 1, program::Init::Kind::zeros, 0}, ".qkv.bias", key);
+  };
+  qkv_b_ = bias(".q.bias", queries, false);
+  kv_b_ = bias(".kv.bias", key_value_width(), true);
 }
 
 void AttentionBranch::copy_apart(const std::string& what, BufferId from, BufferId to, bool keys, bool packs) {

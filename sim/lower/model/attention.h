@@ -45,7 +45,7 @@ class AttentionBranch {
 
  private:
   std::int64_t qkv_width() const { return c_.qkv_width(); }
-  // Of queries, and of the key and the value that all ranks share (Context::shares_key_head).
+  // Of queries, and of the key and the value that ranks share (Context::shares_key_head).
   std::int64_t query_width() const { return m_.heads / c_.tensor * m_.head_dim; }
   std::int64_t key_value_width() const { return 2 * m_.head_dim; }
   void declare_apart();

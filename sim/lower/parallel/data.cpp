@@ -69,9 +69,10 @@ void ParameterStore::reduce(Bucket& bucket, int index) {
 }
 
 void ParameterStore::reduce_over_tensor(Bucket& bucket, int index) {
+  const program::GroupId group = bucket.key_ranks > 0 ? context_.groups.key_head : context_.groups.tensor;
   builder_.op("tensor_reduce.bucket" + std::to_string(index),
-              Collective{CollectiveKind::all_reduce, context_.groups.tensor, bucket.padded},
-              builder_.buffer(bucket.gradients).dtype, {{bucket.gradients}}, {{bucket.gradients}}, StreamKind::tensor);
+              Collective{CollectiveKind::all_reduce, group, bucket.padded}, builder_.buffer(bucket.gradients).dtype,
+              {{bucket.gradients}}, {{bucket.gradients}}, StreamKind::tensor);
 }
 
 // With transient gradients the shards are summed: both stages shard the table alike. After the stage's last backward,

@@ -133,7 +133,7 @@ void ParameterStore::emit_host_squares(BufferId sum) {
                   StreamKind::cpu);
     }
     const program::Buffer& gradient = builder_.buffer(b.host_gradient);
-    builder_.op("host.grad_norm.bucket" + std::to_string(i), program::SumSquares{gradient.elements(), b.replicated},
+    builder_.op("host.grad_norm.bucket" + std::to_string(i), program::SumSquares{gradient.elements(), copies(b)},
                 gradient.dtype, {{b.host_gradient}, {host_sum}}, {{host_sum}}, StreamKind::cpu);
   }
   if (host_sum < 0) return;

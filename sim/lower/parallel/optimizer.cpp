@@ -78,7 +78,7 @@ void ParameterStore::add_squares(BufferId sum, bool unlike) {
     const Bucket& b = buckets_[i];
     if (!counted(b) || (b.experts || b.owned) != unlike || keeps_gradients_on_host(b)) continue;
     builder_.op("grad_norm.bucket" + std::to_string(i),
-                program::SumSquares{builder_.buffer(b.gradient_shard).elements(), b.replicated}, context_.gradient,
+                program::SumSquares{builder_.buffer(b.gradient_shard).elements(), copies(b)}, context_.gradient,
                 {{b.gradient_shard}, {sum}}, {{sum}});
   }
 }

@@ -30,11 +30,13 @@ std::int64_t product(const std::vector<std::int64_t>& shape) {
 ParamId ParameterStore::add(int unit, ParamSpec spec) {
   Param p;
   p.local_shape = spec.global_shape;
-  if (spec.tensor_dim >= 0) {
-    auto& n = p.local_shape[static_cast<std::size_t>(spec.tensor_dim)];
-    REHEARSE_CHECK(n % context_.tensor == 0, "{}: {} does not split over {} ranks", spec.name, n, context_.tensor);
-    n /= context_.tensor;
-  }
+  const auto split = [&](int dimension, std::int64_t ranks) {
+    auto& n = p.local_shape[static_cast<std::size_t>(dimension)];
+    REHEARSE_CHECK(n % ranks == 0, "{}: {} does not split over {} ranks", spec.name, n, ranks);
+    n /= ranks;
+  };
+  if (spec.key_ranks > 0) split(0, context_.tensor / spec.key_ranks);
+  if (spec.tensor_dim >= 0) split(spec.tensor_dim, spec.key_ranks > 0 ? spec.key_ranks : context_.tensor);
   spec.experts = spec.spread;
   spec.spread = spec.spread && context_.groups.expert >= 0;
   if (spec.spread) p.local_shape.front() /= context_.plan().expert;
@@ -100,9 +102,14 @@ void ParameterStore::layout() {
 
 program::Init ParameterStore::initial_of(const Param& p) const {
   const ParamSpec& spec = p.spec;
-  return {spec.init,       spec.scale,     spec.whole_shape.empty() ? spec.global_shape : spec.whole_shape,
-          spec.tensor_dim, expert_axes(p), spec.whole,
-          spec.whole_first};
+  return {spec.init,
+          spec.scale,
+          spec.whole_shape.empty() ? spec.global_shape : spec.whole_shape,
+          spec.tensor_dim,
+          expert_axes(p),
+          spec.whole,
+          spec.whole_first,
+          static_cast<int>(spec.key_ranks)};
 }
 
 // Elements from which on a bucket of a chunk is full.
@@ -126,24 +133,26 @@ DType ParameterStore::moments_of(const Param& p) const {
 
 // Walks the parameters in backward order and fills one open bucket a kind (sharded or replicated over the tensor
 // group, or experts that are spread over ranks; each in 16 bits or held in 8, or frozen; with moments in 8 bits or
-// not; updated by Muon or not; of this rank alone or not; with gradients in parts or not).
+// not; updated by Muon or not; of this rank alone or not; with gradients in parts, over the group or over the ranks
+// that have a key-value head in common, or not).
 void ParameterStore::form_buckets() {
-  std::array<int, 144> open{};
+  std::array<int, 216> open{};
   open.fill(-1);
   for (auto id = static_cast<ParamId>(params_.size()) - 1; id >= 0; --id) {
     Param& p = params_[static_cast<std::size_t>(id)];
     const bool replicated = context_.tensor > 1 && p.spec.tensor_dim < 0 && !p.spec.spread;
+    const std::int64_t key_ranks = replicated && p.spec.key_ranks < context_.tensor ? p.spec.key_ranks : 0;
     const Held kind = held(p);
     const bool codes = moments_of(p) == DType::u8;
     const bool whole_matrices = by_muon(p) && context_.plan().zero > 0;
-    int& usual =
-        open[(p.spec.spread ? 2U
-              : replicated  ? 1U
-                            : 0U) +
-             (frozen(p)            ? 6U
-              : kind != Held::none ? 3U
-                                   : 0U) +
-             (codes ? 9U : 0U) + (by_muon(p) ? 18U : 0U) + (p.spec.owned ? 36U : 0U) + (p.spec.partial ? 72U : 0U)];
+    int& usual = open[(p.spec.spread ? 2U
+                       : replicated  ? 1U
+                                     : 0U) +
+                      (frozen(p)            ? 6U
+                       : kind != Held::none ? 3U
+                                            : 0U) +
+                      (codes ? 9U : 0U) + (by_muon(p) ? 18U : 0U) + (p.spec.owned ? 36U : 0U) +
+                      (p.spec.partial ? key_ranks > 0 ? 144U : 72U : 0U)];
     int& current = whole_matrices ? open_muon_bucket(p) : usual;
     const bool by_unit = context_.plan().zero == 3;
     const std::int64_t alone = by_unit ? context_.profile().shard_alone : 0;
@@ -168,6 +177,7 @@ void ParameterStore::form_buckets() {
       bucket.experts = p.spec.spread;
       bucket.owned = p.spec.owned;
       bucket.partial = p.spec.partial;
+      bucket.key_ranks = key_ranks;
       bucket.held = kind;
       bucket.frozen = frozen(p);
       bucket.moments = moments_of(p);

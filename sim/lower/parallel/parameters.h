@@ -50,7 +50,10 @@ struct ParamSpec {
   bool table = false;       // whose rows are looked up: its moments are not kept in 8 bits
   bool owned = false;       // of the data-parallel ranks this one alone has it (plan.embedding_tables)
   bool sparse = false;      // an op of backward updates it (training.sparse_optimizer): it has no gradient, no moments
-  bool partial = false;     // each rank of the tensor group, which all hold it, has a part of its gradient
+  bool partial = false;     // each rank of those of the tensor group that hold it has a part of its gradient
+  // Above 0: of key-value heads (dimension 0) that so many ranks in a row of the tensor group have in common;
+  // tensor_dim is split over these ranks.
+  std::int64_t key_ranks = 0;
   // Of a part of what plans without a tensor group hold in one parameter: its shape and name, and where it begins
   // there.
   std::vector<std::int64_t> whole_shape = {};
@@ -156,6 +159,7 @@ class ParameterStore {
     int unit = 0, chunk = 0;
     bool replicated = false, tied = false, copy = false, experts = false, frozen = false, owned = false;
     bool partial = false;
+    std::int64_t key_ranks = 0;     // of key-value heads: ranks of the tensor group that have the same; 0: all
     program::GroupId held_by = -1;  // of a tied one: the stages whose gradients are summed; -1: this stage alone
     bool muon = false;              // of matrices that Muon updates
     // Of shards of matrices that Muon updates: elements of a matrix, or of packed ones together. 0: cut anywhere.
@@ -241,6 +245,11 @@ class ParameterStore {
   void add_weight_gradient(Param& param, const std::string& name, Product product, std::vector<Operand> reads,
                            BufferId bias_gradient = -1);
   bool counted(const Bucket& bucket) const;
+  // Ranks of the tensor group in a row that have the same of it.
+  std::int64_t copies(const Bucket& bucket) const {
+    if (!bucket.replicated) return 1;
+    return bucket.key_ranks > 0 ? bucket.key_ranks : context_.tensor;
+  }
   bool deferred(const Bucket& bucket) const;
   // Whether every rank of those that shard it has as many matrices of it, where none is cut.
   bool shares_evenly(const Bucket& bucket) const {

@@ -53,7 +53,7 @@ TEST(Splits, AGroupIsThePartOfItsRanks) {
     const program::Group& g = made.program.groups[id];
     for (int rank = 0; rank < 8; ++rank)
       if (const auto place = place_in(made.splits.all()[*split], rank)) {
-        EXPECT_EQ(*place->part, grid.members(rank, g.axes, g.pipeline_only)) << g.name;
+        EXPECT_EQ(*place->part, grid.members(rank, g.axes, g.pipeline_only, g.tensor_block)) << g.name;
         EXPECT_EQ((*place->part)[static_cast<std::size_t>(place->index)], rank);
       }
   }

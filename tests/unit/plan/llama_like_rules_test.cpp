@@ -51,6 +51,8 @@ TEST(SharedKeyHead, WhatItDoesNotGoWith) {
   EXPECT_TRUE(has(of(plan + "training: {precision: fp8}\n"), "training.precision: kv_heads = 1 with tensor = 2: key"));
   EXPECT_TRUE(has(of(plan + "training: {optimizer: adafactor}\n"),
                   "training.optimizer: kv_heads = 1 with tensor = 2: it looks at whole tensors"));
+  EXPECT_TRUE(has(only("kv_heads: 2", "cluster: {gpus: 4}\nplan: {tensor: 4}\nframework: megatron-core\n"),
+                  "plan.tensor: kv_heads = 2 with tensor = 4: megatron-core does not replicate key and value"));
   EXPECT_TRUE(has(of("plan: {tensor: 3}\n", 3), "plan.tensor: heads = 4 is not divisible by tensor = 3"));
   EXPECT_TRUE(has(of("plan: {tensor: 2, context: 2, context_kind: all_to_all}\n", 4),
                   "2 heads and 1 key-value heads a tensor rank do not divide by context = 2"));

@@ -102,6 +102,15 @@ TEST(RankGrid, TheEmbeddingGroupIsTheFirstAndTheLastStage) {
   EXPECT_EQ(one_stage.members(4, {Axis::pipeline}, {0, 0}), (std::vector<int>{4})) << "first and last stage in one";
 }
 
+TEST(RankGrid, BlocksOfTheTensorAxisAreConsecutiveCoordinates) {
+  const RankGrid grid({6, 1, 1, 2, 1}, {Axis::data, Axis::tensor, Axis::context, Axis::expert, Axis::pipeline});
+  EXPECT_EQ(grid.members(5, {Axis::tensor}, {}, 2), (std::vector<int>{5, 7})) << "tensor coordinates 2 and 3";
+  EXPECT_EQ(grid.members(8, {Axis::tensor}, {}, 3), (std::vector<int>{6, 8, 10}));
+  EXPECT_EQ(grid.members(8, {Axis::tensor}, {}, 0).size(), 6U);
+  EXPECT_EQ(grid.members(5, {Axis::tensor, Axis::data}, {}, 2), (std::vector<int>{4, 5, 6, 7}));
+  EXPECT_EQ(grid.members(5, {Axis::data}, {}, 2), (std::vector<int>{4, 5})) << "the tensor axis does not vary";
+}
+
 TEST(RankGrid, GroupsOfAKindPartitionTheRanks) {
   const RankGrid grid({2, 1, 1, 3, 4}, {Axis::pipeline, Axis::data, Axis::tensor, Axis::expert, Axis::context});
   std::vector<int> times(24);
