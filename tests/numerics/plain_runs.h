@@ -18,7 +18,7 @@
 
 #include "execute/data.h"
 #include "execute/rank/initial_values.h"
-#include "sim/plan/keys.h"
+#include "sim/plan/performed_keys.h"
 #include "sim/plan/scenario.h"
 #include "tests/numerics/performed.h"
 #include "tests/numerics/plain_gpt.h"
@@ -124,9 +124,8 @@ inline void expect_losses(const std::vector<double>& losses, const std::vector<d
 // What a plain model can read of a scenario and of its data: model and training, whatever the plan, and all tokens.
 inline std::string read_of(const plan::Scenario& scenario, const std::string& data_file) {
   std::string text;
-  for (const plan::Key& key : plan::keys())
-    if (key.section() == "model" || key.section() == "training")
-      text += fmt::format("{}: {}\n", key.path, plan::value_text(key, scenario).value_or(""));
+  for (const auto& [key, value] : plan::performed_keys(scenario))
+    if (key.starts_with("model.") || key.starts_with("training.")) text += fmt::format("{}: {}\n", key, value);
   std::ifstream file(data_file, std::ios::binary);
   return text.append(std::istreambuf_iterator<char>(file), {});
 }
