@@ -127,8 +127,10 @@ class RoleCompiler {
       const bool optimizer = op.phase == program::Phase::optimizer;
       const bool transfer = program::is_transfer(op);
       const bool loads = takes_micro_batch(op);
-      if (fresh || transfer || loads || !waits.empty() || code_.segments.back().optimizer != optimizer) {
+      if (fresh || transfer || loads || !waits.empty() || code_.segments.back().optimizer != optimizer ||
+          code_.segments.back().early != op.ends()) {
         Segment segment;
+        segment.early = op.ends();
         segment.ops.first = position;
         segment.waits = waits;
         segment.optimizer = optimizer;

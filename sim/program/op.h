@@ -514,8 +514,8 @@ struct HostSync {};
 using OpShape =
     std::variant<Gemm, Attention, LatentHeads, Norm, HeadNorm, Activation, Elementwise, StridedCopy, Router, Permute,
                  GroupedGemm, Embedding, EmbeddingBags, Pairs, CrossEntropy, MeanSquaredError, BinaryCrossEntropy,
-                 Optimizer, Adafactor, Muon, Lamb, Compress, OuterStep, SumSquares, ClipCoefficient, UpdateLossScale,
-                 Conv2d, Pool2d, AveragePool, BatchNorm, Input, Collective, PointToPoint, HostSync>;
+                 Optimizer, Adafactor, Muon, Lamb, Compress, LowRank, OuterStep, SumSquares, ClipCoefficient,
+                 UpdateLossScale, Conv2d, Pool2d, AveragePool, BatchNorm, Input, Collective, PointToPoint, HostSync>;
 
 // "gemm", "flash_attention_forward", "layer_norm_backward_input", "all_reduce", ...: the class reports group by.
 std::string_view kind_name(const OpShape& shape);

@@ -62,6 +62,7 @@ class Writer {
     if (s_.data > 1 && (!rules_it_out || c_.below(32) == 1) && c_.below(6) == 1) give_local_steps(text);
     if (llama_ && c_.below(4) == 1 && lacks("experts:") && lacks("kv_lora_rank")) give_norms_and_caps(text);
     if (transformer_ && c_.below(6) == 1) give_decoder(text);
+    if (s_.data > 1 && (s_.tensor == 1 || c_.below(32) == 1) && c_.below(6) == 1) give_compression(text);
     return text;
   }
 
@@ -214,6 +215,20 @@ class Writer {
     if (group == 1 && s_.gpus() > 16) keys += "  local_group: node\n";
     if (group == 2 && s_.data > 2 && s_.data % 2 == 0) keys += "  local_group: 2\n";
     if (c_.below(2) == 1) keys += fmt::format("  outer_optimizer: nesterov\n  outer_momentum: 0.{}\n", c_.below(10));
+    text.insert(text.find("plan:\n") + 6, keys);
+  }
+
+  // Refused beside tensor groups, experts and tables of two stages.
+  void give_compression(std::string& text) {
+    const std::size_t zero = text.find("  zero: ");
+    if (zero != std::string::npos && c_.below(16) != 1) text[zero + 8] = '0';
+    static constexpr const char* kChains[] = {
+        "power_sgd",           "power_sgd, error_feedback",  "top_k, int8, error_feedback",
+        "int4, sign",          "top_k, momentum_correction", "random_k",
+        "sign, error_feedback"};
+    std::string keys = fmt::format("  gradient_compression: [{}]\n", c_.of(kChains));
+    if (c_.below(2) == 1) keys += fmt::format("  gradient_rank: {}\n", 1 + c_.below(8));
+    if (c_.below(4) == 1) keys += "  gradient_min_rate: 0\n";
     text.insert(text.find("plan:\n") + 6, keys);
   }
 
