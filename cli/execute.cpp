@@ -471,7 +471,7 @@ void add_execute(CLI::App& app, Action& action) {
   command->add_option("--metrics", a->metrics, "Loss and rates while it runs, for Prometheus")
       ->check(not_empty())
       ->type_name("FILE");
-  command->add_flag("--as-simulated", a->as_simulated, "Parameter servers apply gradients in the simulated order");
+  command->add_flag("--as-simulated", a->as_simulated, "Parameter servers take gradients as simulated");
   command->add_option("--record-routing", a->routing, "Which experts tokens chose, for model.routing_file")
       ->check(not_empty())
       ->type_name("FILE");

@@ -188,6 +188,11 @@ struct PairShape {
   std::int64_t batch = 0, vectors = 0, cols = 0;
   std::int64_t pairs() const { return vectors * (vectors - 1) / 2; }
 };
+// A run of elements of a flat buffer.
+struct Range {
+  std::int64_t offset = 0, elements = 0;
+};
+
 // Of sim/program/op.h, OuterStep::update: momentum `mu`, where there is one.
 struct Outer {
   std::int64_t workers = 1;
@@ -521,6 +526,21 @@ class Device {
   virtual void compress(const GradientCode& code, const GradientDraw& draw, In x, float* residual,
                         std::uint8_t* packed) {
     no_kernel(code, draw, x, residual, packed);
+  }
+  // The same, of what sim/program/op.h's Compress has with momentum correction, of the largest: u = mu u + coefficient
+  // x (null: 1), which is then compressed with the residual, and is 0 in the places that were sent.
+  virtual void compress_corrected(const GradientCode& code, const GradientDraw& draw, double mu, In x,
+                                  const float* coefficient, float* momentum, float* residual, std::uint8_t* packed) {
+    no_kernel(code, draw, mu, x, coefficient, momentum, residual, packed);
+  }
+  // Of sim/program/op.h, LowRank. x [rows, rank]. Ranges {offset, elements} of the gradients, in order. Not on GPUs
+  // yet.
+  virtual void orthogonalise(std::int64_t rows, std::int64_t rank, double epsilon, float* x) {
+    no_kernel(rows, rank, epsilon, x);
+  }
+  virtual void keep_rest(std::int64_t n, std::int64_t members, std::span<const Range> rest, const float* gradients,
+                         float* residual) {
+    no_kernel(n, members, rest, gradients, residual);
   }
   // x = the sum of what `members` sent, in their order; packed: of one after the other.
   virtual void decompress(const GradientCode& code, const GradientDraw& draw, std::int64_t members,

@@ -122,8 +122,8 @@ void KernelsToTime::add(const Kernel& kernel) {
   const auto& shape = kernel.op->shape;
   if (std::holds_alternative<program::Router>(shape) || std::holds_alternative<program::Permute>(shape) ||
       std::holds_alternative<program::GroupedGemm>(shape) || std::holds_alternative<program::LatentHeads>(shape) ||
-      std::holds_alternative<program::Compress>(shape) || std::holds_alternative<program::OuterStep>(shape) ||
-      std::holds_alternative<program::HeadNorm>(shape))
+      std::holds_alternative<program::Compress>(shape) || std::holds_alternative<program::LowRank>(shape) ||
+      std::holds_alternative<program::OuterStep>(shape) || std::holds_alternative<program::HeadNorm>(shape))
     return;
   if (const auto* norm = std::get_if<program::Norm>(&shape); norm != nullptr && norm->zero_centered) return;
   const auto [place, is_new] = known_.try_emplace(key_of(*kernel.role, *kernel.op), kernels_.size());

@@ -91,6 +91,8 @@ void add(Hash& hash, const program::Role& role, const program::Op& op) {
   hash.add(op.records);
   add(hash, op.releases);
   hash.add(op.micro_batch_delta);
+  hash.add(op.from_step);
+  hash.add(op.until_step);
 }
 
 void add(Hash& hash, const program::Role& role) {

@@ -29,7 +29,9 @@ InitialMemory::InitialMemory(const Timeline& timeline, const plan::RankGrid& gri
     if (timeline.persistent[id] < 0) continue;
     const Buffer& b = buffers[id];
     zeros_.push_back({timeline.persistent[id], b.bytes()});
-    if (is_parameter(b) || (b.init.kind != Kind::ones && b.init.kind != Kind::first)) continue;
+    // Of states beside parameters those that are drawn have a scale; else `normal` says only that there is something.
+    const bool drawn = b.cls == program::BufferClass::optimizer && b.init.kind == Kind::normal && b.init.scale > 0;
+    if (is_parameter(b) || (b.init.kind != Kind::ones && b.init.kind != Kind::first && !drawn)) continue;
     REHEARSE_CHECK(b.dtype == DType::f32, "{} begins with what is not 0", b.name);
     add(static_cast<BufferId>(id), 0, b.elements(), {{timeline.persistent[id], DType::f32, 0}});
   }

@@ -9,6 +9,7 @@
 #include <type_traits>
 
 #include "execute/rank/expert_rows.h"
+#include "execute/rank/low_rank_call.h"
 #include "execute/rank/norm_call.h"
 #include "execute/rank/outer_call.h"
 #include "execute/rank/tensor_ranges.h"
@@ -372,8 +373,12 @@ class KernelCall {
     if (c_.grid != nullptr) draw.member = static_cast<std::uint64_t>(c_.grid->position(c_.rank, c.spread));
     if (c.decompress)
       return d_.decompress(c.code, draw, c.members, static_cast<const std::uint8_t*>(in(0).data), out(0));
+    if (c.corrected)
+      return d_.compress_corrected(c.code, draw, c_.scenario.training.momentum, in(0), c.clip ? f32(3) : nullptr,
+                                   f32_out(2), f32_out(1), static_cast<std::uint8_t*>(out(0).data));
     d_.compress(c.code, draw, in(0), c.feedback ? f32_out(1) : nullptr, static_cast<std::uint8_t*>(out(0).data));
   }
+  void operator()(const program::LowRank& l) const { call_low_rank(l, d_, reads_, writes_); }
   void operator()(const program::OuterStep& o) const { call_outer_step(o, d_, reads_, writes_); }
   void operator()(const program::SumSquares& s) const {
     if (c_.tensor_coordinate % s.copies != 0) return;

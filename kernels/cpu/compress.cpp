@@ -154,6 +154,16 @@ void CpuKernels::compress(const GradientCode& c, const GradientDraw& d, const fl
     for (std::int64_t j = 0; j < k; ++j) residual[places[static_cast<std::size_t>(j)]] -= decoded(c, sent, j);
 }
 
+void CpuKernels::compress_corrected(const GradientCode& c, const GradientDraw& d, float mu, const float* x,
+                                    float factor, float* momentum, float* residual, std::uint8_t* packed) {
+  parallel(c.elements, kGrain, [=](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i) momentum[i] = mu * momentum[i] + factor * x[i];
+  });
+  compress(c, d, momentum, residual, packed);
+  const Packed sent(c, packed);
+  for (std::int64_t j = 0; j < c.places(); ++j) momentum[sent.places[j]] = 0;
+}
+
 void CpuKernels::decompress(const GradientCode& c, const GradientDraw& d, std::int64_t members,
                             const std::uint8_t* packed, float* x) {
   if (c.sent == GradientCode::Sent::all) {

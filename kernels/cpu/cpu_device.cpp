@@ -246,6 +246,21 @@ void CpuDevice::compress(const GradientCode& code, const GradientDraw& draw, In 
   kernels_.compress(code, draw, Widened(*this).read(x, code.elements), residual, packed);
 }
 
+void CpuDevice::compress_corrected(const GradientCode& code, const GradientDraw& draw, double mu, In x,
+                                   const float* coefficient, float* momentum, float* residual, std::uint8_t* packed) {
+  kernels_.compress_corrected(code, draw, static_cast<float>(mu), Widened(*this).read(x, code.elements),
+                              coefficient ? *coefficient : 1.0F, momentum, residual, packed);
+}
+
+void CpuDevice::orthogonalise(std::int64_t rows, std::int64_t rank, double epsilon, float* x) {
+  kernels_.orthogonalise(rows, rank, epsilon, x);
+}
+
+void CpuDevice::keep_rest(std::int64_t n, std::int64_t members, std::span<const Range> rest, const float* gradients,
+                          float* residual) {
+  kernels_.keep_rest(n, members, rest, gradients, residual);
+}
+
 void CpuDevice::decompress(const GradientCode& code, const GradientDraw& draw, std::int64_t members,
                            const std::uint8_t* packed, Out x) {
   Widened w(*this);

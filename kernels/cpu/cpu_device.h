@@ -153,6 +153,11 @@ class CpuDevice final : public Device {
   void muon_update(const Muon& o, In u, Out param, float* master) override;
   void compress(const GradientCode& code, const GradientDraw& draw, In x, float* residual,
                 std::uint8_t* packed) override;
+  void compress_corrected(const GradientCode& code, const GradientDraw& draw, double mu, In x, const float* coefficient,
+                          float* momentum, float* residual, std::uint8_t* packed) override;
+  void orthogonalise(std::int64_t rows, std::int64_t rank, double epsilon, float* x) override;
+  void keep_rest(std::int64_t n, std::int64_t members, std::span<const Range> rest, const float* gradients,
+                 float* residual) override;
   void decompress(const GradientCode& code, const GradientDraw& draw, std::int64_t members, const std::uint8_t* packed,
                   Out x) override;
   void outer_mean(std::int64_t n, std::int64_t workers, const float* sum, Out param, float* master) override;

@@ -2,7 +2,8 @@
 // on the same device whatever else the machine runs: work is cut by shape and thread count only, and sums that cross
 // rows are taken in row order. The kernels of a kind are in one file each: gemm, flash_attention, attention (unfused),
 // norm, elementwise, dropout, embedding (also positions and rope), experts, cross_entropy, mse, conv, pool, batch_norm,
-// optimizer, compress, fp8. What they compute is said in kernels/device.h, whose interface cpu_device.h puts over them.
+// optimizer, compress, low_rank, fp8. What they compute is said in kernels/device.h, whose interface cpu_device.h puts
+// over them.
 #pragma once
 
 #include <cstdint>
@@ -154,6 +155,11 @@ class CpuKernels {
   void outer_difference(std::int64_t n, const float* value, const float* outer, float* difference);
   void outer_update(std::int64_t n, const Outer& o, const float* sum, float* outer, float* momentum, float* value);
   void compress(const GradientCode& c, const GradientDraw& d, const float* x, float* residual, std::uint8_t* packed);
+  void compress_corrected(const GradientCode& c, const GradientDraw& d, float mu, const float* x, float factor,
+                          float* momentum, float* residual, std::uint8_t* packed);
+  void orthogonalise(std::int64_t rows, std::int64_t rank, double epsilon, float* x);
+  void keep_rest(std::int64_t n, std::int64_t members, std::span<const Range> rest, const float* gradients,
+                 float* residual);
   void decompress(const GradientCode& c, const GradientDraw& d, std::int64_t members, const std::uint8_t* packed,
                   float* x);
 

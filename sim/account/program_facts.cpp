@@ -23,7 +23,7 @@ double flops_of_role(const Role& role) {
   std::vector<double> of_body(role.bodies.size(), 0);
   for (std::size_t b = 0; b < role.bodies.size(); ++b)
     for (const Op& op : role.bodies[b].ops)
-      if (!program::is_transfer(op))
+      if (!program::is_transfer(op) && !op.ends())
         of_body[b] += program::work_of(role, op).flops / static_cast<double>(role.bodies[b].every);
   for (const program::Slot& slot : role.slots) sum += of_body[static_cast<std::size_t>(slot.body)];
   return sum;

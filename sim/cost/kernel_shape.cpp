@@ -139,6 +139,9 @@ struct ClassOf {
     if (c.code.sent == GradientCode::Sent::all) return MemoryClass::elementwise;
     return c.decompress ? MemoryClass::embedding_grad : MemoryClass::reduction;
   }
+  MemoryClass operator()(const LowRank& l) const {
+    return l.part == LowRankPart::orthogonalise ? MemoryClass::reduction : MemoryClass::elementwise;
+  }
   MemoryClass operator()(const SumSquares&) const { return MemoryClass::reduction; }
   MemoryClass operator()(const Pool2d&) const { return MemoryClass::pool; }
   MemoryClass operator()(const AveragePool& p) const {

@@ -127,8 +127,10 @@ class RoleCompiler {
       const bool optimizer = op.phase == program::Phase::optimizer;
       const bool transfer = program::is_transfer(op);
       const bool loads = takes_micro_batch(op);
-      if (fresh || transfer || loads || !waits.empty() || code_.segments.back().optimizer != optimizer) {
+      if (fresh || transfer || loads || !waits.empty() || code_.segments.back().optimizer != optimizer ||
+          code_.segments.back().early != op.ends()) {
         Segment segment;
+        segment.early = op.ends();
         segment.ops.first = position;
         segment.waits = waits;
         segment.optimizer = optimizer;
@@ -211,6 +213,8 @@ class RoleCompiler {
         issue += ops[i].launches;
         continue;
       }
+      REHEARSE_CHECK(role_.bodies[static_cast<std::size_t>(body)].every == 1, "{}: a host sync in a body of a round",
+                     role_.name);
       const IdRange<WaitId> waits = waits_of(body, static_cast<std::int32_t>(i));
       if (ops[i].records >= 0)
         recorded_segment_[static_cast<std::size_t>(ops[i].records)] = code_.syncs.next() - first + 1;

@@ -50,6 +50,7 @@ struct Segment {
   bool same_role = true;   // point to point: its peers are of our role
   bool loads = false;      // kernels: the first takes a micro-batch from the rank's loader
   bool awaited = false;    // another stream or the host waits for its end
+  bool early = false;      // of a run's first steps alone (program::Op::until_step)
   IdRange<Position> ops;
   IdRange<WaitId> waits;
   std::int32_t sequence = -1, ordinal = 0;  // collective; as program::TransferCall

@@ -8,6 +8,7 @@
 // factor for a step (noise.rank_step) is uniform between the ends given, whatever their mean.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -82,6 +83,10 @@ class LinkFaults {
   LinkFaults() = default;
   LinkFaults(const plan::Noise& noise, std::int64_t sample, const std::vector<cluster::Resource>& resources);
 
+  // Whether any of them is slow at some times only.
+  bool come_and_go() const {
+    return std::any_of(faults_.begin(), faults_.end(), [](const Fault& fault) { return fault.period > Time(); });
+  }
   // When the next link changes; Time::max() if none does any more.
   Time next() const { return heap_.empty() ? Time::max() : heap_.front().first; }
   // Calls change(resource, capacity) for all that change at `now` == next(); once before the clock runs with now = 0.

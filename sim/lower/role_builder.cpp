@@ -295,6 +295,8 @@ OpRef RoleBuilder::op_on(const std::string& stream, StreamKind kind, const std::
   const bool product =
       std::holds_alternative<program::Gemm>(op.shape) || std::holds_alternative<program::GroupedGemm>(op.shape);
   if (product && is_narrow(dtype)) op.launches = fp8_product_launches_;
+  op.from_step = from_step_, op.until_step = until_step_;
+  if (op.ends()) op.launches = 0;
   ops.push_back(std::move(op));
   const OpRef ref{body_, static_cast<int>(ops.size()) - 1};
   if (kind == StreamKind::compute) draft.last_compute = ref;

@@ -98,6 +98,12 @@ class RoleBuilder {
   OpRef op_on(const std::string& stream, program::StreamKind kind, const std::string& name, program::OpShape shape,
               DType dtype, const std::vector<Operand>& reads, const std::vector<Operand>& writes);
 
+  // Ops from now on act in these steps of a run alone (program::Op::from_step). What ends is launched in no step that
+  // is simulated.
+  void set_steps(std::int64_t from, std::int64_t until = program::Op::kNoEnd) {
+    from_step_ = from, until_step_ = until;
+  }
+
   // What was added last takes so many launches.
   void takes_launches(std::int64_t launches) {
     role_.bodies[static_cast<std::size_t>(body_)].ops.back().launches = launches;
@@ -159,6 +165,7 @@ class RoleBuilder {
   };
 
   std::int64_t fp8_product_launches_ = 1;
+  std::int64_t from_step_ = 0, until_step_ = program::Op::kNoEnd;
   program::StreamId stream_id(const std::string& name, program::StreamKind kind);
   // The orderings by hand of ops of `from` hold for their copies, too: `copied` gives a copy's place, op -1 without
   // one.

@@ -175,7 +175,7 @@ class Rules {
     const std::int64_t ffn = std::gcd(std::gcd(dense, split), m.shared_experts * m.shared_ffn_hidden);
     // Of fewer key-value heads than ranks each is on as many ranks as another.
     const bool fewer = m.kv_heads < t && m.kv_heads != m.heads;
-    const std::int64_t common = std::gcd(fewer && t % m.kv_heads == 0 ? m.heads : std::gcd(m.heads, m.kv_heads), ffn);
+    const std::int64_t common = std::gcd(std::gcd(m.heads, m.kv_heads), ffn);
     const auto rule = [&](const char* what, std::int64_t number) {
       if (number % t == 0) return;
       key("tensor").error(fmt::format(

@@ -339,7 +339,8 @@ std::vector<Key> plan_keys() {
       {.path = "plan.gradient_compression",
        .type = KeyType::choices,
        .fallback = "[none]",
-       .values = {"none", "top_k", "random_k", "int8", "int4", "int2", "sign", "stochastic", "error_feedback"},
+       .values = {"none", "top_k", "random_k", "int8", "int4", "int2", "sign", "stochastic", "error_feedback",
+                  "power_sgd", "momentum_correction"},
        .item = "part",
        .meaning =
            "how data-parallel ranks make gradients smaller before they send them, a chain: which are sent "
@@ -347,10 +348,12 @@ std::vector<Key> plan_keys() {
            "the same on all ranks), as which numbers (`int8`, `int4`, `int2`: codes between a chunk's least and "
            "greatest value; `sign`: times the mean of the absolute values), how these are rounded (`stochastic`: "
            "up or down at random, right in the mean), and what becomes of the rest (`error_feedback`: it is kept "
-           "and added to the next step's gradients). What is no fp32 in the same places is all-gathered and added "
-           "up on every rank",
+           "and added to the next step's gradients; `momentum_correction` with `top_k`, Deep Gradient Compression: "
+           "SGD's momentum is added up by each rank and kept with it). What is no fp32 in the same places is "
+           "all-gathered and added up on every rank. `power_sgd`, alone or with `error_feedback`: of each matrix two "
+           "factors of `gradient_rank` columns are all-reduced",
        .example = "[top_k, error_feedback]",
-       .related = "plan.gradient_share plan.gradient_chunk plan.bucket training.reduce_dtype",
+       .related = "plan.gradient_share plan.gradient_chunk plan.gradient_rank plan.bucket training.reduce_dtype",
        .field = &Plan::gradient_compression},
       {.path = "plan.gradient_share",
        .type = KeyType::number,
@@ -361,6 +364,58 @@ std::vector<Key> plan_keys() {
        .example = "0.1",
        .related = "plan.gradient_compression",
        .field = &Plan::gradient_share},
+      {.path = "plan.gradient_warmup_steps",
+       .type = KeyType::integer,
+       .fallback = "0",
+       .min = 0,
+       .max = 1'000'000'000,
+       .meaning = "with `top_k` and `random_k`, performed: so many steps each begin with 1/4, 1/16, 1/64, ... of the "
+                  "gradients, as long as that is more than `gradient_share` (Deep Gradient Compression's warm-up). "
+                  "A simulation is of the steps after them",
+       .example = "100",
+       .related = "plan.gradient_compression plan.gradient_share",
+       .field = &Plan::gradient_warmup_steps},
+      {.path = "plan.gradient_rank",
+       .type = KeyType::integer,
+       .fallback = "1",
+       .min = 1,
+       .max = 4096,
+       .meaning = "with `power_sgd`: columns of the factors of a matrix, at most its rows and its columns (PyTorch's "
+                  "`matrix_approximation_rank`)",
+       .example = "4",
+       .related = "plan.gradient_compression plan.gradient_min_rate",
+       .field = &Plan::gradient_rank},
+      {.path = "plan.gradient_start_step",
+       .type = KeyType::integer,
+       .fallback = "0",
+       .min = 0,
+       .max = 1'000'000'000,
+       .meaning = "with `power_sgd`, performed: steps before which all gradients are all-reduced (PyTorch's "
+                  "`start_powerSGD_iter`, there 1000). A simulation is of the steps after them",
+       .example = "1000",
+       .related = "plan.gradient_compression",
+       .field = &Plan::gradient_start_step},
+      {.path = "plan.gradient_min_rate",
+       .type = KeyType::number,
+       .fallback = "2",
+       .min = 0,
+       .max = 1e6,
+       .meaning =
+           "with `power_sgd`: matrices whose factors are not smaller than they by more than this are sent whole, "
+           "as vectors are (PyTorch's `min_compression_rate`)",
+       .example = "2",
+       .related = "plan.gradient_compression plan.gradient_rank",
+       .field = &Plan::gradient_min_rate},
+      {.path = "plan.gradient_epsilon",
+       .type = KeyType::number,
+       .fallback = "0",
+       .min = 0,
+       .max = 1,
+       .meaning = "with `power_sgd`: what is added to the norm that a column is divided by (PyTorch's "
+                  "`orthogonalization_epsilon`)",
+       .example = "1e-8",
+       .related = "plan.gradient_compression",
+       .field = &Plan::gradient_epsilon},
       {.path = "plan.gradient_chunk",
        .type = KeyType::integer,
        .fallback = "2048",

@@ -132,7 +132,18 @@ struct Plan {
     return std::find(gradient_compression.begin(), gradient_compression.end(), word) != gradient_compression.end();
   }
   bool compresses_gradients() const { return !compresses_by("none"); }
-  GradientCode gradient_code(std::int64_t elements) const;  // of a bucket; compresses_gradients()
+  bool corrects_momentum() const { return compresses_by("momentum_correction"); }
+  // Of a bucket, where gradients are sent as codes; share: of those that are sent.
+  GradientCode gradient_code(std::int64_t elements, double share) const;
+  GradientCode gradient_code(std::int64_t elements) const { return gradient_code(elements, gradient_share); }
+  std::int64_t gradient_warmup_steps = 0;  // with each of warmup_shares()
+  // Before gradient_share: 1/4, 1/16, ... of the gradients, down to it.
+  std::vector<double> warmup_shares() const;
+  std::int64_t gradient_rank = 1;        // of power_sgd
+  std::int64_t gradient_start_step = 0;  // before it power_sgd sends all gradients
+  double gradient_min_rate = 2, gradient_epsilon = 0;
+  // Of what power_sgd sends in the place of a matrix: columns; 0: the matrix is sent.
+  std::int64_t rank_of_matrix(std::int64_t rows, std::int64_t cols) const;
   // Optimizer steps that each group of ranks with the same weights takes for itself before all groups become one again;
   // 0: gradients of all are summed in every step. Which ranks are a group: kReplicaGroup (a data-parallel replica),
   // kNodeShards (those of a node) or a number of ranks; `replicas` is how many groups there are then.

@@ -345,9 +345,24 @@ struct ExpectedOf {
 
   Expected operator()(const Compress& c) const {
     const std::int64_t packed = c.code.adds_up() ? c.code.kept : c.code.bytes() * c.members;
-    if (c.decompress) return {{packed}, {c.code.elements}};
+    const std::int64_t n = c.code.elements;
+    if (c.decompress) return {{packed}, {n}};
+    if (c.corrected) return {c.clip ? Sizes{n, n, n, 1} : Sizes{n, n, n}, {packed, n, n}};
     return c.feedback ? Expected{{c.code.elements, c.code.elements}, {packed, c.code.elements}}
                       : Expected{{c.code.elements}, {packed}};
+  }
+  Expected operator()(const LowRank& l) const {
+    switch (l.part) {
+      case LowRankPart::orthogonalise:
+        return {{l.rows * l.rank}, {l.rows * l.rank}};
+      case LowRankPart::pack:
+        return {{l.elements}, {l.packed()}};
+      case LowRankPart::unpack:
+        return {{l.packed()}, {l.elements}};
+      case LowRankPart::keep:
+        return {{l.elements, l.elements}, {l.elements}};
+    }
+    return {};
   }
   // The parameter, and its fp32 copy, are written alone.
   Expected operator()(const OuterStep& o) const {

@@ -70,9 +70,9 @@ class CallCheck {
     const auto& cx = std::get<Collective>(x.shape);
     const auto& cy = std::get<Collective>(y.shape);
     const bool reduces = cx.kind == CollectiveKind::all_reduce || cx.kind == CollectiveKind::reduce_scatter;
-    return every(a, calls(a)[k]) == every(b, calls(b)[k]) && cx.kind == cy.kind && cx.elements == cy.elements &&
-           cx.parts == cy.parts && cx.back == cy.back && cx.to == cy.to && x.dtype == y.dtype &&
-           (!reduces || cx.reduce == cy.reduce);
+    return every(a, calls(a)[k]) == every(b, calls(b)[k]) && x.from_step == y.from_step &&
+           x.until_step == y.until_step && cx.kind == cy.kind && cx.elements == cy.elements && cx.parts == cy.parts &&
+           cx.back == cy.back && cx.to == cy.to && x.dtype == y.dtype && (!reduces || cx.reduce == cy.reduce);
   }
 
   void compare_collectives(const Match& m, const MatchSide& a, const MatchSide& b) {

@@ -124,6 +124,22 @@ class ReferenceCheck {
       }
   }
 
+  // So it is of an op of some steps of a run, but for what is read again in the same ones of a slot.
+  void check_steps(BodyId body, int i, const Op& op) {
+    if (op.from_step == 0 && !op.ends()) return;
+    if (op.from_step < 0 || (op.ends() && op.until_step <= op.from_step))
+      bad(body, i, -1, fmt::format("acts from step {} until step {}", op.from_step, op.until_step));
+    if (!buffers_ok_) return;
+    for (const Operand& o : op.writes) {
+      const Buffer& written = role_.buffers[static_cast<std::size_t>(o.buffer)];
+      const Buffer& base = written.is_view() ? role_.buffers[static_cast<std::size_t>(written.base)] : written;
+      if (base.lifetime == Lifetime::persistent || base.lifetime == Lifetime::slot) continue;
+      bad(body, i, o.buffer,
+          fmt::format("writes '{}', which lives for a {}, in some steps of a run alone", base.name,
+                      base.lifetime == Lifetime::step ? "step" : "micro-batch"));
+    }
+  }
+
   // Slots that are not of every step come behind all others, and are of the same steps.
   void check_rounds() {
     std::int64_t round = 1;
@@ -140,6 +156,7 @@ class ReferenceCheck {
   }
 
   void check_op(BodyId body, int i, const Op& op) {
+    check_steps(body, i, op);
     if (!in_range(op.stream, role_.streams))
       bad(body, i, -1, fmt::format("is on stream {}, of which there are {}", op.stream, role_.streams.size()));
     for (const EventId e : op.waits)

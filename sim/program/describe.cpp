@@ -113,8 +113,16 @@ struct ShapeText {
     return fmt::format("elements={} kept={}{} bits={}{}{}{}{}", c.code.elements, c.code.kept,
                        kSent[static_cast<std::size_t>(c.code.sent)], c.code.bits,
                        c.code.quantised() ? fmt::format(" chunk={}", c.code.chunk) : "",
-                       c.code.stochastic && !c.decompress ? " stochastic" : "", c.feedback ? " feedback" : "",
+                       c.code.stochastic && !c.decompress ? " stochastic" : "",
+                       c.corrected  ? " momentum"
+                       : c.feedback ? " feedback"
+                                    : "",
                        c.decompress ? fmt::format(" members={}", c.members) : "");
+  }
+  std::string operator()(const LowRank& l) const {
+    if (l.part == LowRankPart::orthogonalise) return fmt::format("rows={} rank={}", l.rows, l.rank);
+    if (l.part == LowRankPart::keep) return fmt::format("elements={}", l.elements);
+    return fmt::format("elements={} parts={}", l.packed(), l.rest.size());
   }
   std::string operator()(const OuterStep& o) const {
     return fmt::format("elements={} workers={}{}", o.elements, o.workers, o.master ? " master" : "");

@@ -121,6 +121,10 @@ struct KindName {
     static constexpr std::string_view kNames[] = {"outer_mean", "outer_difference", "outer_update"};
     return kNames[static_cast<std::size_t>(o.part)];
   }
+  std::string_view operator()(const LowRank& l) const {
+    static constexpr std::string_view kNames[] = {"orthogonalise", "low_rank_pack", "low_rank_unpack", "low_rank_keep"};
+    return kNames[static_cast<std::size_t>(l.part)];
+  }
   std::string_view operator()(const Compress& c) const { return c.decompress ? "decompress" : "compress"; }
   std::string_view operator()(const Optimizer& o) const { return o.adam ? "adamw" : "sgd"; }
   std::string_view operator()(const SumSquares&) const { return "sum_squares"; }

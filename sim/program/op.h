@@ -511,11 +511,11 @@ struct PointToPoint {
 // The host waits for this op's waits before it launches anything later in program order.
 struct HostSync {};
 
-using OpShape =
-    std::variant<Gemm, Attention, LatentHeads, Norm, HeadNorm, Activation, Elementwise, StridedCopy, Router, Permute,
-                 GroupedGemm, Embedding, EmbeddingBags, Pairs, CrossEntropy, MeanSquaredError, BinaryCrossEntropy,
-                 Optimizer, Adafactor, AdafactorParts, Muon, Lamb, Compress, OuterStep, SumSquares, ClipCoefficient,
-                 UpdateLossScale, Conv2d, Pool2d, AveragePool, BatchNorm, Input, Collective, PointToPoint, HostSync>;
+using OpShape = std::variant<Gemm, Attention, LatentHeads, Norm, HeadNorm, Activation, Elementwise, StridedCopy, Router,
+                             Permute, GroupedGemm, Embedding, EmbeddingBags, Pairs, CrossEntropy, MeanSquaredError,
+                             BinaryCrossEntropy, Optimizer, Adafactor, AdafactorParts, Muon, Lamb, Compress, LowRank,
+                             OuterStep, SumSquares, ClipCoefficient, UpdateLossScale, Conv2d, Pool2d, AveragePool,
+                             BatchNorm, Input, Collective, PointToPoint, HostSync>;
 
 // "gemm", "flash_attention_forward", "layer_norm_backward_input", "all_reduce", ...: the class reports group by.
 std::string_view kind_name(const OpShape& shape);

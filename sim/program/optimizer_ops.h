@@ -96,12 +96,39 @@ struct Muon {
 // [code.bytes()] of each member; fp32 [kept] where what they send adds up (GradientCode::adds_up), of which there is
 // one sum. What is drawn at random is drawn by `site`, and rounding by the rank's place among those that differ from it
 // on `spread` only.
+//
+// Corrected (Lin et al. 2017, arXiv 1712.01887, Deep Gradient Compression, section 3.1 and algorithm 1 with momentum
+// factor masking): compress {grad, residual, momentum f32, coefficient f32 [1]?} -> {packed, residual, momentum}, with
+// u = mu u + coefficient g, v += u, what is sent of v taken from it, and u = 0 in the places that were sent.
 struct Compress {
-  bool decompress = false, feedback = false;
+  bool decompress = false, feedback = false, corrected = false, clip = false;
   GradientCode code = {};
   std::int64_t members = 1;
   int site = 0;
   AxisSet spread = {};
+};
+// What PowerSGD (Vogels et al. 2019, arXiv 1905.13727) does besides products, of a bucket of `elements`, fp32:
+//   orthogonalise {x [rows, rank]} -> {x}: its columns, made orthonormal one after the other (Gram-Schmidt, each column
+//     twice: Giraud et al. 2005, "The loss of orthogonality in the Gram-Schmidt orthogonalization process"), divided by
+//     their norm + epsilon; one that nothing is left of becomes the next unit vector, as QR would have it;
+//   pack {gradients} -> {rest}, unpack {rest} -> {gradients}: what no matrix is made of, one behind the other;
+//   keep {gradients, residual} -> {residual}: error feedback: residual -= gradients / members, 0 in the rest. The
+//     gradients are sums over the members by now, of which each counts as 1 / members.
+struct FlatRange {
+  std::int64_t offset = 0, elements = 0;
+};
+enum class LowRankPart : unsigned char { orthogonalise, pack, unpack, keep };
+struct LowRank {
+  LowRankPart part = LowRankPart::orthogonalise;
+  std::int64_t rows = 0, rank = 0;
+  double epsilon = 0;
+  std::int64_t elements = 0, members = 1;
+  std::vector<FlatRange> rest = {};
+  std::int64_t packed() const {
+    std::int64_t sum = 0;
+    for (const FlatRange& r : rest) sum += r.elements;
+    return sum;
+  }
 };
 // LAMB (You et al. 2019, arXiv 1904.00962, algorithm 2) on a flat range of several tensors, or of a rank's shards of
 // them: `elements` from place * elements on of the range that the tensors lie in, place being that among the ranks that

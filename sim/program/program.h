@@ -117,6 +117,12 @@ struct Op {
   // alone. The result is the same.
   bool fused = false;
   int micro_batch_delta = 0;  // it is of micro-batch slot.micro_batch + delta, in a body of two micro-batches
+  // Steps of a run, from 0, in which it does something; in others it is passed over, as ops of Body::every are. A
+  // simulation is of the steps after all that begin: what ends (until_step) is passed over in it.
+  static constexpr std::int64_t kNoEnd = -1;
+  std::int64_t from_step = 0, until_step = kNoEnd;
+  bool ends() const { return until_step != kNoEnd; }
+  bool acts_in(std::int64_t step) const { return step >= from_step && (!ends() || step < until_step); }
 };
 
 // `every`: what the body does is done in every so-manieth step alone, the last of each round of as many

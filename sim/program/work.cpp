@@ -167,6 +167,17 @@ Work compress_work(const Role& role, const Op& op, const Compress& c) {
   return work;
 }
 
+// Gram-Schmidt twice: each of rank (rank - 1) / 2 pairs of columns has a dot product and an update, 4 FLOPs a row, and
+// each column is read for its norm and divided. The columns are few, and stay on the chip.
+Work low_rank_work(const Role& role, const Op& op, const LowRank& l) {
+  Work work{0, bytes_of(role, op.reads), bytes_of(role, op.writes)};
+  const auto rows = static_cast<double>(l.rows), rank = static_cast<double>(l.rank);
+  if (l.part == LowRankPart::orthogonalise) work.flops = 4 * rows * rank * (rank - 1) + 3 * rows * rank;
+  if (l.part == LowRankPart::pack || l.part == LowRankPart::unpack)
+    work.bytes_read = work.bytes_written = 4 * l.packed();
+  return work;
+}
+
 }  // namespace
 
 std::int64_t log_softmax_reads(std::int64_t row_bytes) {
@@ -178,6 +189,7 @@ Work work_of(const Role& role, const Op& op) {
   if (is_transfer(op) || std::holds_alternative<HostSync>(op.shape)) return {};
   if (const auto* m = std::get_if<Muon>(&op.shape)) return muon_work(role, op, *m);
   if (const auto* c = std::get_if<Compress>(&op.shape)) return compress_work(role, op, *c);
+  if (const auto* l = std::get_if<LowRank>(&op.shape)) return low_rank_work(role, op, *l);
   Work work{0, bytes_of(role, op.reads), bytes_of(role, op.writes)};
   if (const auto* g = std::get_if<Gemm>(&op.shape)) {
     work.flops = gemm_flops(*g);

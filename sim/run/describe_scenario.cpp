@@ -107,6 +107,10 @@ void describe_scenario(const plan::Scenario& scenario, const cluster::Cluster& c
     s["plan.gradient_compression"] = fmt::format("[{}]", fmt::join(p.gradient_compression, ", "));
     if (p.compresses_by("top_k") || p.compresses_by("random_k"))
       s["plan.gradient_share"] = fmt::to_string(p.gradient_share);
+    if (p.compresses_by("power_sgd"))
+      for (const char* key : {"plan.gradient_rank", "plan.gradient_start_step", "plan.gradient_min_rate"})
+        s[key] = *plan::value_text(*plan::find_key(key), scenario);
+    if (p.gradient_warmup_steps > 0) s["plan.gradient_warmup_steps"] = fmt::to_string(p.gradient_warmup_steps);
     if (p.gradient_code(1).quantised()) s["plan.gradient_chunk"] = fmt::to_string(p.gradient_chunk);
   }
   if (p.recompute_every > 1) s["plan.recompute_every"] = fmt::to_string(p.recompute_every);

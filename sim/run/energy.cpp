@@ -40,6 +40,7 @@ Load load_of(const program::Program& program, const Devices& devices, const Powe
     for (std::size_t b = 0; b < role.bodies.size(); ++b)
       for (const program::Op& op : role.bodies[b].ops) {
         if (program::within(role, op) != program::Within::device) continue;  // what hosts take is left out
+        if (op.ends()) continue;                                             // of the first steps alone
         if (runs[b] == 0 || program::is_transfer(op) || std::holds_alternative<program::HostSync>(op.shape)) continue;
         const cost::KernelEnergy energy = cost::kernel_energy(power, role, op);
         const double times =

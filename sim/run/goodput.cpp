@@ -136,6 +136,11 @@ result::Goodput goodput_of(const plan::Scenario& s, double step_s, std::int64_t 
   g.expected_ratio = expected_ratio(r);
 
   if (s.failures.without_spares == plan::WithoutSpares::fewer_replicas && r.spare_hosts >= 0) {
+    if (s.plan.served())
+      refuse_goodput("failures.without_spares",
+                     "is of replicas that reduce their gradients together, not of workers of "
+                     "parameter servers",
+                     "wait");
     r.hosts = g.hosts, r.devices = devices, r.replicas = replicas_of(s), r.devices_of_replica = g.gpus / r.replicas;
     if (options.samples > 0 && options.step_s_missing)
       for (std::int64_t missing = 1; missing <= most_missing(r); ++missing)

@@ -36,6 +36,13 @@ TEST(GradientCompression, TheLargestHundredthGainsAHundredOverTheRanks) {
   EXPECT_NEAR(step_seconds(16, "none") / step_seconds(16, "random_k"), 100, 0.01) << "an all-reduce, on any ranks";
 }
 
+// Two factors of each of two matrices of 1,024 x 1,024, and 2,048 biases, by the same algorithm as all 2,099,200.
+TEST(GradientCompression, PowerSgdGainsWhatItsFactorsAreSmaller) {
+  for (const int ranks : {2, 4, 16})
+    EXPECT_NEAR(step_seconds(ranks, "none") / step_seconds(ranks, "power_sgd"), 2'099'200.0 / (2 * 2048 + 2048), 0.5)
+        << ranks;
+}
+
 // 30% communication and 4 x fewer bytes: 1 / (0.7 + 0.3 / 4) = 1.290, whatever the bits say.
 TEST(GradientCompression, AStepGainsNoMoreThanItsCommunication) {
   const double communication = step_seconds(2, "none");

@@ -65,6 +65,7 @@ class Writer {
     const bool splits = s_.tensor > 1 || s_.pipeline > 1 || !lacks("context: ") || !lacks("expert: ");
     const bool no_servers = splits || !goes_with_servers(text);
     if (s_.data > 1 && (!no_servers || c_.below(32) == 1) && c_.below(3) == 1) give_servers(text);
+    if (s_.data > 1 && (s_.tensor == 1 || c_.below(32) == 1) && c_.below(6) == 1) give_compression(text);
     return text;
   }
 
@@ -240,6 +241,20 @@ class Writer {
     if (text.find("clip: ") == std::string::npos) text.insert(text.find("training: {") + 11, "clip: 0, ");
   }
 
+  // Refused beside tensor groups, experts and tables of two stages.
+  void give_compression(std::string& text) {
+    const std::size_t zero = text.find("  zero: ");
+    if (zero != std::string::npos && c_.below(16) != 1) text[zero + 8] = '0';
+    static constexpr const char* kChains[] = {
+        "power_sgd",           "power_sgd, error_feedback",  "top_k, int8, error_feedback",
+        "int4, sign",          "top_k, momentum_correction", "random_k",
+        "sign, error_feedback"};
+    std::string keys = fmt::format("  gradient_compression: [{}]\n", c_.of(kChains));
+    if (c_.below(2) == 1) keys += fmt::format("  gradient_rank: {}\n", 1 + c_.below(8));
+    if (c_.below(4) == 1) keys += "  gradient_min_rate: 0\n";
+    text.insert(text.find("plan:\n") + 6, keys);
+  }
+
   // What Gemma has, and now and then fewer key-value heads than ranks of a tensor group.
   void give_norms_and_caps(std::string& text) {
     std::string more;
@@ -329,7 +344,9 @@ class Writer {
     if (c_.once_in(2)) text += "  transfers: 0.1\n";
     if (c_.once_in(2)) text += "  granularity: op\n";
     if (c_.once_in(2)) text += "  slow_ranks: [{ranks: [0], factor: 1.3}]\n";
-    if (!on_host_ && !jobs_ && c_.once_in(2)) text += "  links: [{resources: '*', capacity: 0.5}]\n";
+    if (!on_host_ && !jobs_ && c_.once_in(2))
+      text += c_.once_in(2) ? "  links: [{resources: '*', capacity: 0.5}]\n"
+                            : "  links: [{resources: '*', capacity: 0.2, period: 2ms, duty: 0.4}]\n";
     return text;
   }
 

@@ -29,10 +29,11 @@ class LinearRegression {
  public:
   using Values = std::vector<double>;
 
-  explicit LinearRegression(const plan::Scenario& s)
-      : data_(execute::open_data(s.model, 1, s.training.seed, "")), x_(kLinearInputs), value_(kLinearOutputs) {
-    std::vector<float> bias(kLinearOutputs), weights(kLinearOutputs * kLinearInputs);
-    const double scale = 1 / std::sqrt(static_cast<double>(kLinearInputs));
+  explicit LinearRegression(const plan::Scenario& s, std::size_t inputs = kLinearInputs,
+                            std::size_t outputs = kLinearOutputs)
+      : data_(execute::open_data(s.model, 1, s.training.seed, "")), x_(inputs), value_(outputs) {
+    std::vector<float> bias(outputs), weights(outputs * inputs);
+    const double scale = 1 / std::sqrt(static_cast<double>(inputs));
     const auto draw = [&](const char* name, std::vector<float>& to) {
       execute::draw_values(program::Init::Kind::uniform, scale, name, s.training.seed, 0, to.size(), to.data());
     };
@@ -44,19 +45,20 @@ class LinearRegression {
 
   const Values& first() const { return first_; }
 
-  // Adds an example's gradients of half its squared error at parameters p, times `weight`; returns its squared error
-  // over the outputs.
+  // Adds an example's gradients of its squared error, the mean over the outputs, at parameters p, times `weight`;
+  // returns that error.
   double add_gradient(const Values& p, std::int64_t example, double weight, Values& gradient) {
-    data_->load(program::InputKind::features, {example}, kLinearInputs, x_.data());
-    data_->load(program::InputKind::values, {example}, kLinearOutputs, value_.data());
+    data_->load(program::InputKind::features, {example}, x_.size(), x_.data());
+    data_->load(program::InputKind::values, {example}, value_.size(), value_.data());
+    const double each = 2 * weight / static_cast<double>(value_.size());
     double squares = 0;
-    for (std::size_t k = 0; k < kLinearOutputs; ++k) {
-      const std::size_t row = kLinearOutputs + k * kLinearInputs;
+    for (std::size_t k = 0; k < value_.size(); ++k) {
+      const std::size_t row = value_.size() + k * x_.size();
       double error = p[k] - static_cast<double>(value_[k]);
-      for (std::size_t j = 0; j < kLinearInputs; ++j) error += p[row + j] * static_cast<double>(x_[j]);
-      squares += error * error / static_cast<double>(kLinearOutputs);
-      gradient[k] += error * weight;
-      for (std::size_t j = 0; j < kLinearInputs; ++j) gradient[row + j] += error * weight * static_cast<double>(x_[j]);
+      for (std::size_t j = 0; j < x_.size(); ++j) error += p[row + j] * static_cast<double>(x_[j]);
+      squares += error * error / static_cast<double>(value_.size());
+      gradient[k] += error * each;
+      for (std::size_t j = 0; j < x_.size(); ++j) gradient[row + j] += error * each * static_cast<double>(x_[j]);
     }
     return squares;
   }

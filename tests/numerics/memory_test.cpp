@@ -39,6 +39,9 @@ TEST(Memory, ArenasHoldWhatASimulationOfThePlanCounts) {
       {"cluster.gpus=4", "plan.zero=1", "plan.tensor=2", "training.optimizer=muon"},
       {"cluster.gpus=4", "plan.zero=3", "plan.tensor=2", "training.optimizer=adafactor"},
       {"cluster.gpus=2", "plan.pipeline=2", "plan.cuda_graphs=layer"},
+      {"cluster.gpus=2", "plan.gradient_compression=[power_sgd, error_feedback]", "plan.gradient_start_step=1"},
+      {"cluster.gpus=2", "plan.gradient_compression=[top_k, momentum_correction]", "plan.gradient_warmup_steps=1",
+       "training.optimizer=sgd", "training.momentum=0.9", "training.clip=0"},
   };
   for (const auto& assignments : plans) {
     SCOPED_TRACE(testing::PrintToString(assignments));

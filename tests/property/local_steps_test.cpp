@@ -4,6 +4,7 @@
 
 #include "sim/run/run.h"
 #include "tests/support/lowered.h"
+#include "tests/support/without_engine.h"
 
 namespace rehearse::local_steps_test {
 namespace {
@@ -18,12 +19,6 @@ result::Result simulated_with(std::vector<std::string> assignments, bool fold = 
   options.data_root = REHEARSE_SOURCE_DIR;
   options.fold = fold;
   return run::simulate_scenario(scenario_from(kSmall, std::move(assignments)), options);
-}
-
-std::string without_engine(result::Result r) {
-  r.ops = r.events = r.ranks_simulated = r.peak_rss_bytes = 0, r.wall_s = 0;
-  r.scenario_name = r.scenario_file = "";
-  return to_json(r);
 }
 
 // Stages whose hosts wait for an exchange, with more buckets to be averaged at the end of a round than ops before it:

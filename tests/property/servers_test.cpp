@@ -12,6 +12,7 @@
 #include "sim/engine/parameter_servers.h"
 #include "sim/run/run.h"
 #include "tests/support/lowered.h"
+#include "tests/support/without_engine.h"
 
 namespace rehearse::servers_property_test {
 namespace {
@@ -122,12 +123,6 @@ TEST(ParameterServersSimulated, EveryIterationIsPulledAndApplied) {
     }
   const ServedRun again = run_servers(g.work, *g.cluster);
   EXPECT_EQ(again.events, run.events);
-}
-
-std::string without_engine(result::Result r) {
-  r.ops = r.events = r.ranks_simulated = r.peak_rss_bytes = 0, r.wall_s = 0;
-  r.scenario_name = r.scenario_file = "";
-  return to_json(r);
 }
 
 TEST(ParameterServersSimulated, FoldedOrNotAreTheSameBytes) {

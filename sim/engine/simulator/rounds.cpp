@@ -14,8 +14,12 @@ namespace {
 constexpr std::size_t kLongestPeriod = 4;
 constexpr int kMostLooks = 24;
 
-bool irregular(const IdVector<JobId, JobCode>& codes, const Jobs& jobs) {
+bool irregular(const IdVector<JobId, JobCode>& codes, const Jobs& jobs, const Ranks& ranks) {
   if (jobs.noisy_kernels() || jobs.noisy_transfers()) return true;
+  // Records of a host's that are under way have numbers of their own (EventKind::host_record).
+  for (const RankInfo& rank : ranks)
+    if (std::any_of(rank.code->syncs.begin(), rank.code->syncs.end(), [](const SyncCode& s) { return s.awaited; }))
+      return true;
   return std::any_of(codes.begin(), codes.end(), [](const JobCode& code) {
     return code.job->loaders != nullptr || code.job->attention_loads != nullptr ||
            code.job->collectives.buffered_messages();
@@ -46,7 +50,7 @@ Rounds::Rounds(bool wanted, Clock& clock, const IdVector<JobId, JobCode>& codes,
       staged_sends_(staged_sends),
       matching_(matching),
       network_(network) {
-  if (!wanted || irregular(codes, jobs)) return;
+  if (!wanted || irregular(codes, jobs, ranks)) return;
   const RankInfo& first = ranks[RankId(0)];
   repeats_ = program::repetition_of(*first.code->role);
   if (repeats_.times == 0 || !first.main_stream.exists()) return;

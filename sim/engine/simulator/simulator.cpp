@@ -59,8 +59,9 @@ Simulator::Simulator(const std::vector<Job>& jobs, const cluster::Cluster& clust
                  records_, jobs[0].collectives.buffered_messages()),
       mailboxes_(clock_, streams_, matching_, transfers_, cores_),
       staged_sends_(clock_, streams_, devices_, matching_, transfers_),
-      rounds_(options.fold && !goes_on_ && !cores_.shared(), clock_, codes_, ranks_, jobs_, accounts_, records_,
-              streams_, hosts_, kernels_, devices_, transfers_, staged_sends_, matching_, network_),
+      rounds_(options.fold && !goes_on_ && !cores_.shared() && !faults_.come_and_go(), clock_, codes_, ranks_, jobs_,
+              accounts_, records_, streams_, hosts_, kernels_, devices_, transfers_, staged_sends_, matching_,
+              network_),
       next_report_(kFirstReport) {
   REHEARSE_CHECK(jobs[0].grid.ranks() <= cluster.devices(), "{} ranks on {} devices", jobs[0].grid.ranks(),
                  cluster.devices());
@@ -79,7 +80,7 @@ Outcome Simulator::run() {
       if (clock_.next() > clock_.now() && rounds_.begun()) rounds_.look();
     }
     if (clock_.empty()) break;
-    REHEARSE_CHECK(clock_.next() >= clock_.now(), "the clock would run backwards");
+    REHEARSE_CHECK(std::min(clock_.next(), faults_.next()) >= clock_.now(), "the clock would run backwards");
     clock_.advance(std::min(clock_.next(), faults_.next()));
     if (clock_.now() > kLatest) refuse_long_run();
     if (clock_.now() == faults_.next()) change_links();

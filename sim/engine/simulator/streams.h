@@ -53,8 +53,8 @@ struct Place {
 
   const Segment& segment() const { return code->segments[at]; }
   bool computes() const { return role != StreamRole::communication; }
-  // The slot's body is not of this step (program::Body::every).
-  bool passed_over() const { return !code->runs(step, slot); }
+  // The slot's body is not of this step (program::Body::every), or the segment of none that is simulated.
+  bool passed_over() const { return segment().early || !code->runs(step, slot); }
 };
 
 // The wait that a stream or host is held by.

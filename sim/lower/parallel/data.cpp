@@ -93,6 +93,8 @@ void ParameterStore::reduce_over_embedding(Bucket& bucket, int index) {
 
 void ParameterStore::reduce_rest() {
   builder_.set_phase(Phase::grad_reduce);
+  if (context_.plan().corrects_momentum() && context_.scenario.training.clip > 0 && context_.groups.data >= 0)
+    emit_local_clip();
   for (std::size_t i = 0; i < buckets_.size(); ++i) {
     Bucket& b = buckets_[i];
     const auto index = static_cast<int>(i);

@@ -37,7 +37,8 @@ void ParameterStore::make_optimizer_state(Bucket& bucket, int index) {
   const bool adam = kind == plan::OptimizerKind::adamw || kind == plan::OptimizerKind::lamb ||
                     (kind == plan::OptimizerKind::muon && !bucket.muon);
   const bool sgd = kind == plan::OptimizerKind::sgd;
-  const bool averages = adam || bucket.muon || (sgd && context_.scenario.training.momentum > 0);
+  const bool averages =
+      adam || bucket.muon || (sgd && context_.scenario.training.momentum > 0 && !corrects_momentum(bucket));
   const auto zeros = [&](const std::string& name, DType type, std::int64_t elements) {
     return state(name, type, elements, program::Init::Kind::zeros);
   };
@@ -145,7 +146,7 @@ void ParameterStore::emit_optimizer(Bucket& bucket, int index, BufferId coeffici
 void ParameterStore::emit_step() {
   reduce_rest();
   builder_.set_phase(Phase::optimizer);
-  const bool needed = context_.scenario.training.clip > 0 || loss_scale_ >= 0;
+  const bool needed = (context_.scenario.training.clip > 0 && local_clip_ < 0) || loss_scale_ >= 0;
   BufferId coefficient = needed ? emit_coefficient() : -1;
   const bool on_host = context_.plan().offload_optimizer;
   if (on_host && coefficient >= 0) coefficient = coefficient_on_host(coefficient);

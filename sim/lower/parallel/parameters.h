@@ -175,7 +175,9 @@ class ParameterStore {
     BufferId means = -1;  // of Adafactor, of tensors in parts
     // In the host's memory: our shard's reduced gradients, and its updated values in 16 bits.
     BufferId host_gradient = -1, host_values = -1;
-    BufferId residual = -1;  // what was not sent of our gradients (compression.cpp)
+    BufferId residual = -1;        // what was not sent of our gradients (compression.cpp)
+    BufferId local_momentum = -1;  // of our gradients alone
+    BufferId right = -1;           // factors that the next step begins with (low_rank.cpp)
     // Of our part of the bucket: its values now and when the round began, and the outer optimizer's (outer_step.cpp).
     BufferId outer_part = -1, outer = -1, outer_momentum = -1;
     int pending = 0;
@@ -289,6 +291,28 @@ class ParameterStore {
   void reduce(Bucket& bucket, int index);
   void make_residual(Bucket& bucket, const std::string& suffix);
   void reduce_compressed(const Bucket& bucket, int index, BufferId gradients);
+  void reduce_codes(const Bucket& bucket, const std::string& suffix, int index, BufferId gradients,
+                    const GradientCode& code);
+  void compress_codes(const Bucket& bucket, const std::string& suffix, program::Compress shape, BufferId gradients,
+                      BufferId packed);
+  void emit_local_clip();
+  // Whether ranks add up the momentum of the bucket each for itself.
+  bool corrects_momentum(const Bucket& bucket) const {
+    return context_.plan().corrects_momentum() && group_of(bucket) >= 0;
+  }
+  // low_rank.cpp. A matrix of a bucket's whose factors are sent: where these lie among the bucket's.
+  struct Factors {
+    std::string name;
+    std::int64_t offset = 0, rows = 0, cols = 0, rank = 0, left = 0, right = 0;
+  };
+  struct LowRankBucket {
+    std::vector<Factors> matrices;
+    std::vector<program::FlatRange> rest;
+    std::int64_t left = 0, right = 0;  // elements of all left and right factors
+  };
+  LowRankBucket low_rank_of(const Bucket& bucket) const;
+  void make_right_factors(Bucket& bucket, const std::string& suffix);
+  void reduce_low_rank(const Bucket& bucket, int index, BufferId gradients);
   // Ranks of a worker of local steps, each of which has a part of the bucket to make one with the other workers'.
   std::int64_t outer_parts(const Bucket& bucket) const {
     return context_.plan().steps_apart() && !bucket.frozen && group_of(bucket) >= 0 ? members_of(bucket) : 1;
@@ -327,7 +351,8 @@ class ParameterStore {
   int chunk_ = -1;
   bool last_backward_ = false;
   BufferId loss_scale_ = -1;
-  OpRef host_step_;  // the last of the optimizer's ops on the host
+  BufferId local_clip_ = -1;  // what our gradients are multiplied by before they join our momentum
+  OpRef host_step_;           // the last of the optimizer's ops on the host
   Fp8Scales fp8_scales_;
   bool first_forward_ = false;
 };

@@ -64,6 +64,7 @@ void ParameterStore::make_buffers(Bucket& bucket, int index) {
   if (bucket.held == Held::blocks) hold_in_place_of_gradients(bucket, suffix);
   make_optimizer_state(bucket, index);
   make_residual(bucket, suffix);
+  make_right_factors(bucket, suffix);
   make_outer_state(bucket, suffix);
   if (steps_on_host(bucket)) make_host_buffers(bucket, suffix);
 }

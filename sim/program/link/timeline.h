@@ -64,9 +64,9 @@ struct Timeline {
   std::int64_t call_number(const OpInstance& i, std::size_t leg, std::int64_t step) const {
     return calls.number(calls.of(i.body, i.op)[leg], step, i.slot);
   }
-  // Whether the op's body is run in the step (Body::every).
+  // Whether the op's body is run in the step (Body::every), and the op itself.
   bool runs(const OpInstance& i, std::int64_t step) const {
-    return (step + 1) % role->bodies[static_cast<std::size_t>(i.body)].every == 0;
+    return (step + 1) % role->bodies[static_cast<std::size_t>(i.body)].every == 0 && op(i).acts_in(step);
   }
   const Slot& slot(const OpInstance& i) const { return role->slots[static_cast<std::size_t>(i.slot)]; }
   std::int64_t per_step(std::int32_t stream) const {

@@ -44,7 +44,8 @@ Sent sent_by(const std::string& chain, const std::vector<std::string>& more = {}
       (c->decompress ? sent.decompress_written : sent.written) += work.bytes_written;
     }
   for (const program::Buffer& b : role.buffers)
-    if (b.name.starts_with("residual")) sent.kept += b.bytes();
+    if (b.name.starts_with("residual") || b.name.starts_with("right.bucket") || b.name.starts_with("local_momentum"))
+      sent.kept += b.bytes();
   return sent;
 }
 
@@ -63,6 +64,72 @@ TEST(GradientCompression, SendsTheBytesOfItsChain) {
   EXPECT_EQ(sent_by("top_k, int8", whole).bytes, (ByKind{{"all_gather", 4 * (5 * kM / 100 + 8)}}));
   EXPECT_EQ(sent_by("random_k").bytes, (ByKind{{"all_reduce", 4 * kM / 100}})) << "the same places everywhere";
   EXPECT_EQ(sent_by("random_k, int8", whole).bytes, (ByKind{{"all_gather", 4 * (kM / 100 + 8)}}));
+}
+
+// (n + m) r numbers of the matrix, and the biases whole.
+TEST(GradientCompression, PowerSgdSendsTwoFactorsOfAMatrix) {
+  for (const std::int64_t r : {1, 4}) {
+    const std::string rank = "plan.gradient_rank=" + std::to_string(r);
+    EXPECT_EQ(sent_by("power_sgd", {rank}).bytes, (ByKind{{"all_reduce", 4 * ((1000 + 999) * r + 1000)}}));
+    EXPECT_EQ(sent_by("power_sgd", {rank}).kept, 4 * 999 * r) << "Q";
+    EXPECT_EQ(sent_by("power_sgd, error_feedback", {rank}).kept, 4 * (kM + 999 * r));
+  }
+  EXPECT_EQ(sent_by("power_sgd", {"plan.gradient_rank=400"}).bytes, (ByKind{{"all_reduce", 4 * kM}}))
+      << "whole, as its factors would be four fifths of it";
+}
+
+TEST(GradientCompression, PowerSgdIsProductsAndOrthogonalColumns) {
+  const plan::Scenario scenario =
+      scenario_from(kMillion, {"plan.gradient_compression=[power_sgd]", "plan.gradient_rank=3"});
+  const program::Program program = lower::lower(scenario);
+  double products = 0, columns = 0;
+  for (const program::Body& body : program.roles.front().bodies)
+    for (const program::Op& op : body.ops) {
+      const program::Work work = program::work_of(program.roles.front(), op);
+      if (op.phase != program::Phase::grad_reduce) continue;
+      if (std::holds_alternative<program::Gemm>(op.shape)) products += work.flops;
+      if (std::holds_alternative<program::LowRank>(op.shape)) columns += work.flops;
+    }
+  EXPECT_EQ(products, 3 * 2.0 * 1000 * 999 * 3) << "P, Q and their product";
+  EXPECT_EQ(columns, (4 * 3 * 2 + 3 * 3) * (1000.0 + 999.0));
+}
+
+// What the first steps of a run do is there where it is performed, and in no step that is simulated.
+TEST(GradientCompression, FirstStepsOfARunArePerformedAlone) {
+  plan::Scenario scenario = scenario_from(
+      kMillion, {"plan.gradient_compression=[power_sgd]", "plan.gradient_start_step=10", "plan.gradient_rank=2"});
+  const auto whole = [&] {
+    std::int64_t bytes = 0;
+    const program::Program program = lower::lower(scenario);
+    for (const program::Body& body : program.roles.front().bodies)
+      for (const program::Op& op : body.ops)
+        if (op.ends() && std::holds_alternative<program::Collective>(op.shape)) {
+          EXPECT_EQ(op.until_step, 10);
+          EXPECT_EQ(op.launches, 0);
+          bytes += program::collective_bytes(op);
+        }
+    return bytes;
+  };
+  EXPECT_EQ(whole(), 0);
+  scenario.purpose = plan::Purpose::perform;
+  EXPECT_EQ(whole(), 4 * kM);
+  EXPECT_EQ(violations(lower::lower(scenario), scenario.grid()), "");
+}
+
+TEST(GradientCompression, MomentumOfRanksIsKeptInThePlaceOfTheOptimizers) {
+  const std::vector<std::string> sgd = {"training.optimizer=sgd", "training.momentum=0.9", "training.clip=0"};
+  EXPECT_EQ(sent_by("top_k, momentum_correction", sgd).kept, 8 * kM);
+  const auto momenta = [&](const std::string& chain) {
+    std::vector<std::string> all = sgd;
+    all.push_back("plan.gradient_compression=[" + chain + "]");
+    std::int64_t bytes = 0;
+    const program::Program program = lower::lower(scenario_from(kMillion, all));
+    for (const program::Buffer& b : program.roles.front().buffers)
+      if (b.name.starts_with("exp_avg")) bytes += b.bytes();
+    return bytes;
+  };
+  EXPECT_EQ(momenta("top_k, error_feedback"), 4 * kM);
+  EXPECT_EQ(momenta("top_k, momentum_correction"), 0);
 }
 
 TEST(GradientCompression, BytesOfAllRanksGrowWithThem) {
@@ -94,10 +161,14 @@ TEST(GradientCompression, ErrorFeedbackKeepsAResidualOfFp32) {
 
 TEST(GradientCompression, EveryFrameworkTakesIt) {
   for (const char* framework : {"rehearse", "torch-ddp", "megatron-2021", "megatron-core", "mxnet"})
-    for (const char* overlap : {"true", "false"})
+    for (const char* overlap : {"true", "false"}) {
+      if (std::string(framework) != "mxnet")
+        sent_by("power_sgd, error_feedback", {std::string("framework=") + framework, "training.reduce_dtype=fp32",
+                                              std::string("plan.overlap_grad_reduce=") + overlap});
       sent_by("top_k, int4, stochastic, error_feedback",
               {std::string("framework=") + framework, std::string("plan.overlap_grad_reduce=") + overlap,
                "training.precision=bf16"});
+    }
 }
 
 }  // namespace

@@ -14,7 +14,8 @@ const std::string kBatch = "training: {global_batch: 8}\n";
 
 TEST(GradientRules, ChainsThatAre) {
   for (const char* chain : {"[none]", "[int8]", "[sign, error_feedback]", "[top_k], gradient_share: 0.001",
-                            "[random_k, int4, stochastic, error_feedback]", "[int2, stochastic], gradient_chunk: 0"})
+                            "[random_k, int4, stochastic, error_feedback]", "[int2, stochastic], gradient_chunk: 0",
+                            "[power_sgd, error_feedback], gradient_rank: 4, gradient_start_step: 1000"})
     EXPECT_EQ(of_chain(chain, kBatch), std::vector<std::string>{}) << chain;
 }
 
@@ -38,6 +39,19 @@ TEST(GradientRules, WhatCannotBeIsSaidInWords) {
          "stages of encoder and decoder hold the same tables");
   only(of_chain("[int8]", "training: {global_batch: 8, precision: fp16}\n"), "steps whose gradients overflow");
   only(of_chain("[int8], offload_optimizer: true", kBatch), "gradients that the host adds up or steps by");
+  only(of_chain("[power_sgd, int8]", kBatch), "power_sgd sends factors of matrices, in fp32");
+  only(of_chain("[power_sgd], zero: 1", kBatch), "with plan.zero = 1 each gets the sum of its shard");
+  only(of_chain("[power_sgd]", "training: {global_batch: 8, reduce_dtype: bf16}\n"), "power_sgd sends factors in fp32");
+  only(of_chain("[int8], gradient_start_step: 5", kBatch), "is when power_sgd begins");
+  only(of_chain("[int8], gradient_warmup_steps: 5", kBatch), "is of the share of gradients that is sent");
+  const std::string sgd = "training: {global_batch: 8, optimizer: sgd, momentum: 0.9, clip: 0}\n";
+  EXPECT_EQ(of_chain("[top_k, momentum_correction], gradient_warmup_steps: 5", sgd), std::vector<std::string>{});
+  only(of_chain("[int8, momentum_correction]", sgd), "momentum_correction is how what top_k does not send is kept");
+  only(of_chain("[top_k, momentum_correction]", "training: {global_batch: 8, clip: 0}\n"),
+       "momentum_correction is of SGD's momentum");
+  only(
+      of_chain("[top_k, momentum_correction]", "training: {global_batch: 8, optimizer: sgd, momentum: 0.9, clip: 1}\n"),
+      "ranks clip by the norm of all their gradients");
   only(of_chain("[int9]", kBatch), "did you mean 'int8'?");
 }
 
@@ -46,6 +60,15 @@ TEST(GradientRules, AShareIsOfEachBucketAndAtLeastOneGradient) {
   plan.gradient_compression = {"top_k"};
   EXPECT_EQ(plan.gradient_code(10'000).kept, 100);
   EXPECT_EQ(plan.gradient_code(10).kept, 1);
+  EXPECT_TRUE(plan.warmup_shares().empty());
+  plan.gradient_warmup_steps = 1, plan.gradient_share = 0.001;
+  EXPECT_EQ(plan.warmup_shares(), (std::vector<double>{0.25, 0.0625, 0.015625, 0.00390625}));
+  EXPECT_EQ(plan.rank_of_matrix(1000, 1000), 1);
+  plan.gradient_rank = 4;
+  EXPECT_EQ(plan.rank_of_matrix(1000, 1000), 4);
+  EXPECT_EQ(plan.rank_of_matrix(1000, 2), 0) << "two columns at most, and 2 x 2,004 is above 2,000";
+  EXPECT_EQ(plan.rank_of_matrix(1000, 1), 0);
+  EXPECT_EQ(plan.rank_of_matrix(16, 16), 0) << "2 x 4 x 32 is all of 256";
   plan.gradient_compression = {"int4"};
   plan.gradient_chunk = 0;
   EXPECT_EQ(plan.gradient_code(1001).bytes(), 504 + 8) << "filled up to 4 bytes; a scale and a zero point";

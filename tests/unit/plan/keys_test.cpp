@@ -164,6 +164,8 @@ std::string dump(const Scenario& s) {
                      p.offload_optimizer, p.offload_activations, p.offload_parameters);
   out += fmt::format(" {} {}", p.overlap_shared_experts, static_cast<int>(p.cuda_graphs));
   out += fmt::format(" {} {} {}", fmt::join(p.gradient_compression, ","), p.gradient_share, p.gradient_chunk);
+  out += fmt::format(" {} {} {} {} {}", p.gradient_warmup_steps, p.gradient_rank, p.gradient_start_step,
+                     p.gradient_min_rate, p.gradient_epsilon);
   out += fmt::format(" {} {} {} {} {}", p.local_steps, p.local_group, static_cast<int>(p.outer_optimizer), p.outer_lr,
                      p.outer_momentum);
   out += fmt::format(" {} {} {} {} {}", p.servers, static_cast<int>(p.server_devices), static_cast<int>(p.consistency),
