@@ -28,7 +28,9 @@ TEST(Execute, RecordsWhichExpertsTokensChose) {
   const Outcome r = run({"execute", scenario, "--steps", "3", "--record-routing", folder / "routing.csv"});
   ASSERT_EQ(r.status, 0) << r.err;
   const std::string table = read(folder / "routing.csv");
-  EXPECT_TRUE(table.starts_with("step,micro_batch,layer,data,context,tensor,rows\n1,0,0,0,0,0,")) << table;
+  EXPECT_TRUE(
+      table.starts_with("step,micro_batch,layer,data,context,tensor,rows,sequences,positions,chosen\n1,0,0,0,0,0,"))
+      << table;
   EXPECT_EQ(std::count(table.begin(), table.end(), '\n'), 1 + 3 * 2 * 2 * 4);
   EXPECT_TRUE(has(table, "\n3,1,1,3,0,0,"));
   const std::string recorded = folder.write("recorded.yaml", with(", routing: recorded, routing_file: routing.csv"));
