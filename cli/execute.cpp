@@ -355,7 +355,11 @@ int run_elastic(ExecuteArguments a, const std::string& file, const std::string& 
       return false;
     }
   };
+  if (!a.routing.empty())
+    refuse("--elastic", "--record-routing keeps what one run of ranks chose", "leave one of them out");
   if (const int launched = execute::launched_ranks(); launched > 0) {
+    if (launched < range.least || launched > range.most)
+      refuse("--elastic", fmt::format("{} ranks were started, which is not within {}", launched, a.elastic));
     if (!possible(launched))
       refuse("--elastic", fmt::format("{} ranks were started, which cannot perform the plan", launched),
              "whole replicas, of which the global batch is a multiple");

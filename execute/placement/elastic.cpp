@@ -54,7 +54,7 @@ class Starts {
       try {
         return run_.perform(ranks_, starts, [this] { watch(); });
       } catch (const RanksChange&) {
-        why_ = fmt::format("there are {} now", counted(members_.present()));
+        why_ = fmt::format("there {} {} now", members_.present() == 1 ? "is" : "are", counted(members_.present()));
       } catch (const RankFailure& failure) {
         after(failure);
       }
@@ -64,6 +64,10 @@ class Starts {
  private:
   void choose(int starts) {
     const std::optional<int> ranks = ranks_to_perform_with(run_.range, members_.present(), run_.possible);
+    if (starts == 0 && members_.present() < run_.range.least)
+      refuse_elastic(fmt::format("there {} {}, and at least {} are asked for", members_.present() == 1 ? "is" : "are",
+                                 counted(members_.present()), run_.range.least),
+                     "more of cluster.gpus, or a smaller LEAST");
     if (!ranks && starts == 0)
       refuse_elastic(fmt::format("no number of ranks from {} to {} can perform the plan", run_.range.least,
                                  std::min(members_.present(), run_.range.most)),
@@ -80,8 +84,15 @@ class Starts {
 
   // Many times a second, while ranks perform.
   void watch() {
+    const int before = members_.present();
     if (members_.look()) {
       const auto ranks = ranks_to_perform_with(run_.range, members_.present(), run_.possible);
+      if (!ranks) {
+        run_.note(fmt::format("rehearse: note: with {} the plan cannot be performed: not followed",
+                              counted(members_.present())));
+        members_.lost(members_.present() - before);
+        return;
+      }
       wanted_at_.reset();
       if (ranks != ranks_) wanted_at_ = last_checkpoint(run_.folder);
     }

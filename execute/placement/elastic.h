@@ -39,7 +39,7 @@ class Membership {
 
   int present() const { return present_; }
   bool look();           // reads the file if it is not as it was; whether that says another number than present()
-  void lost(int ranks);  // these have left
+  void lost(int ranks);  // so many have left
 
  private:
   struct Stamp {

@@ -115,10 +115,12 @@ class Children {
   bool any_failed() const {
     return std::any_of(ended_.begin(), ended_.end(), [](const auto& status) { return status && *status != 0; });
   }
-  // Of those that have ended by themselves: killed, or told to end, which they say by a status from 128 on.
+  // How many were killed or told to end, by a signal or as their exit status says; none that crashed.
   int left() const {
     return static_cast<int>(std::count_if(ended_.begin(), ended_.end(), [](const auto& status) {
-      return status && (WIFSIGNALED(*status) || WEXITSTATUS(*status) >= 128);
+      if (!status) return false;
+      const int signal = WIFSIGNALED(*status) ? WTERMSIG(*status) : WEXITSTATUS(*status) - 128;
+      return signal == SIGKILL || signal == SIGTERM || signal == SIGINT || signal == SIGHUP;
     }));
   }
   // Wait status of those that have ended by themselves.

@@ -243,7 +243,11 @@ void read_servers(JsonReader& in, const Json& document, Result& r) {
   p.dropped = read_count(in, from, path, "dropped", 0);
   p.updates_per_s = in.number(from, path, "updates_per_s");
   p.samples_per_s = in.number(from, path, "samples_per_s");
-  for (const double count : read_numbers(in, from, path, "staleness")) p.staleness.push_back(std::llround(count));
+  for (const double count : read_numbers(in, from, path, "staleness")) {
+    if (count < 0 || count > 1e15 || count != std::floor(count))
+      in.fail(path + ".staleness", fmt::format("expected counts of updates, found {}", count));
+    p.staleness.push_back(std::llround(count));
+  }
   p.mean_staleness = in.number(from, path, "mean_staleness");
   p.most_ahead = read_count(in, from, path, "most_ahead", 0);
   p.iterations_per_s = read_numbers(in, from, path, "worker_iterations_per_s");

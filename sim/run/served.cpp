@@ -290,8 +290,15 @@ void add_servers(const Prepared& prepared, const engine::Outcome& workers, const
   out.steps = static_cast<std::int64_t>(run.iterations.front().size());
   out.events += static_cast<std::int64_t>(run.events.size());
   out.links = {};
-  if (s.plan.own_servers() > 0 && p.server_memory_bytes > out.memory_capacity - out.memory_headroom)
-    out.memory_fits = false;
+  // The fullest server's; of a worker's device that has one too beside what the worker holds.
+  std::int64_t needed = p.server_memory_bytes;
+  if (s.plan.own_servers() == 0)
+    for (auto& stage : out.stages) {
+      stage.optimizer += p.server_memory_bytes;
+      stage.peak += p.server_memory_bytes;
+      needed = std::max(needed, stage.peak);
+    }
+  if (needed > out.memory_capacity - out.memory_headroom) out.memory_fits = false;
   if (p.samples_per_s <= 0) return;
   scale_step(static_cast<double>(s.training.global_batch) / p.samples_per_s, shares, out);
   out.tokens_per_s = p.samples_per_s * static_cast<double>(s.model.reads_text() ? s.training.seq_len : std::int64_t{1});

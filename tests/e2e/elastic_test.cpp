@@ -121,6 +121,8 @@ TEST(Elastic, WhatCannotBeIsRefused) {
   refused("4:2", {"--ranks", "gloo"}, "'4:2' is no range of ranks: LEAST:MOST, from 1 to 64");
   refused("2:", {"--ranks", "gloo"}, "'2:' is no range of ranks");
   refused("3", {"--ranks", "gloo"}, "no number of ranks from 3 to 3 can perform the plan");
+  refused("5:6", {"--ranks", "gloo"}, "there are 4 ranks, and at least 5 are asked for");
+  refused("2:4", {"--ranks", "gloo", "--record-routing", folder / "r.csv"}, "--record-routing keeps");
   refused("2:4", {"--ranks", "gloo", "--set", "training.moments=int8"}, "8-bit moments cannot be cut anew");
   refused("1:4", {"--ranks", "gloo", "--set", "plan.pipeline=1", "--set", "plan.zero=0", "--set", "plan.local_steps=4"},
           "with plan.local_steps each rank has parameters of its own");
