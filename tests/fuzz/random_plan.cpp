@@ -42,7 +42,8 @@ class Writer {
       text.insert(text.find("training: {") + 11, c_.below(2) == 1 ? "moments: int8, " : "moments: bf16, ");
     if (transformer_ && c_.below(3) == 1) give_window(text);
     if (c_.below(3) == 1) give_data(text);
-    if (transformer_ && c_.below(3) == 1)  // refused beside experts, latents and some plans
+    const bool adapts = text.find("experts:") == std::string::npos && text.find("kv_lora_rank") == std::string::npos;
+    if (transformer_ && (adapts || c_.below(16) == 1) && c_.below(3) == 1)  // refused beside them, and by some plans
       text.insert(text.find("training: {") + 11,
                   c_.below(2) == 1 ? "lora_rank: 2, lora_targets: [mlp], " : "lora_rank: 3, ");
     if (transformer_ && c_.below(4) == 1) give_documents(text);
@@ -64,8 +65,8 @@ class Writer {
     if (transformer_ && c_.below(6) == 1) give_decoder(text);
     const bool splits = s_.tensor > 1 || s_.pipeline > 1 || !lacks("context: ") || !lacks("expert: ");
     const bool no_servers = splits || !goes_with_servers(text);
-    if (s_.data > 1 && (!no_servers || c_.below(32) == 1) && c_.below(3) == 1) give_servers(text);
-    if (s_.data > 1 && (s_.tensor == 1 || c_.below(32) == 1) && c_.below(6) == 1) give_compression(text);
+    if (s_.data > 1 && (!no_servers || c_.below(64) == 1) && c_.below(3) != 1) give_servers(text);
+    if (s_.data > 1 && (goes_with_compression(text) || c_.below(64) == 1) && c_.below(4) == 1) give_compression(text);
     return text;
   }
 
@@ -241,15 +242,24 @@ class Writer {
     if (text.find("clip: ") == std::string::npos) text.insert(text.find("training: {") + 11, "clip: 0, ");
   }
 
-  // Refused beside tensor groups, experts and tables of two stages.
+  // The same with compressed gradients.
+  bool goes_with_compression(const std::string& text) const {
+    for (const char* what : {"servers:", "local_steps", "expert: ", "context: ", "lora", "offload", "fp16", "fp8",
+                             "optimizer: muon", "framework: megatron", "framework: nemo"})
+      if (text.find(what) != std::string::npos) return false;
+    return s_.tensor == 1 && s_.pipeline == 1;
+  }
+
   void give_compression(std::string& text) {
     const std::size_t zero = text.find("  zero: ");
     if (zero != std::string::npos && c_.below(16) != 1) text[zero + 8] = '0';
     static constexpr const char* kChains[] = {
-        "power_sgd",           "power_sgd, error_feedback",  "top_k, int8, error_feedback",
-        "int4, sign",          "top_k, momentum_correction", "random_k",
-        "sign, error_feedback"};
-    std::string keys = fmt::format("  gradient_compression: [{}]\n", c_.of(kChains));
+        "power_sgd", "power_sgd, error_feedback", "top_k, int8, error_feedback", "int4", "top_k, error_feedback",
+        "random_k",  "sign, error_feedback"};
+    const char* chain = c_.of(kChains);
+    const bool sgd = text.find("optimizer: sgd") != std::string::npos && text.find("clip: 0") != std::string::npos;
+    if (sgd && c_.below(2) == 1) chain = "top_k, momentum_correction";
+    std::string keys = fmt::format("  gradient_compression: [{}]\n", chain);
     if (c_.below(2) == 1) keys += fmt::format("  gradient_rank: {}\n", 1 + c_.below(8));
     if (c_.below(4) == 1) keys += "  gradient_min_rate: 0\n";
     text.insert(text.find("plan:\n") + 6, keys);

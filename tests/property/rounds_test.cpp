@@ -24,8 +24,8 @@ result::Result simulated_with(const std::string& noise, bool fold) {
 // Links that are slow at times: at those that lie in rounds that would be left out, and in one that would be counted.
 TEST(Rounds, LinksThatAreSlowAtTimes) {
   for (const char* period : {"2s", "3s", "700ms", "50ms"}) {
-    const std::string noise = std::string("noise: {links: [{resources: '*nic*', capacity: 0.001, period: ") + period +
-                              ", duty: 0.3}]}\n";
+    const std::string noise =
+        std::string("noise: {links: [{resources: '*nic*', capacity: 0.001, period: ") + period + ", duty: 0.3}]}\n";
     EXPECT_EQ(without_engine(simulated_with(noise, true)), without_engine(simulated_with(noise, false))) << period;
   }
 }
