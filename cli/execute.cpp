@@ -175,6 +175,7 @@ execute::Outcome perform_baseline(ExecuteArguments a, const std::string& file, c
   a.metrics.clear();
   a.routing.clear();
   a.checkpoint = {};
+  a.as_simulated = false;
   a.assignments.insert(
       a.assignments.end(),
       {"cluster.gpus=1", fmt::format("cluster.threads_per_rank={}", threads), "plan.tensor=1", "plan.pipeline=1",

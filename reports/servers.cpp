@@ -18,6 +18,7 @@ constexpr std::size_t kMostLines = 16, kServerBar = 34;
 
 std::string rates(const result::ParameterServers& p) {
   const bool step = p.consistency == "synchronous";
+  if (p.window_ps <= 0) return "not known: no iteration lies between the first ones and the last ones";
   std::string text = fmt::format("{} {} a second, {} samples", compact(p.updates_per_s), step ? "steps" : "updates",
                                  compact(p.samples_per_s));
   if (p.iterations_per_s.empty()) return text;

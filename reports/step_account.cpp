@@ -261,6 +261,10 @@ class Accountant {
   void gap(const OpRow& row, std::int64_t from, std::int64_t to) {
     if (to <= from) return;
     const std::optional<Waited> cause = row.queued_ps >= 0 ? waker(row, from, to) : latest_cause(row, from, to);
+    if (!cause && stored_.result.servers.known) {
+      add_wait(Share::exposed_data, "pulls, pushes and waits for servers", from, to);
+      return;
+    }
     if (!cause || depth_ == kDeepest) {
       add_wait(Share::host, "launches", from, to);
       return;

@@ -120,9 +120,10 @@ class CpuRank final : public Rank {
   std::vector<std::unique_ptr<StreamState>> streams_;
   Clock::time_point asked_since_;  // the compute stream asks for nothing that was before
   std::atomic<int> running_ = 0;
-  int threads_ = 0;         // of streams
-  int standing_ = 0;        // threads that have come where all stand still (with_all_standing); with the mutex
-  std::int64_t stood_ = 0;  // the last moment at which they did: at checkpoints steps done; with the mutex
+  int threads_ = 0;             // of streams
+  int standing_ = 0;            // threads that have come where all stand still (with_all_standing); with the mutex
+  std::int64_t stood_ = 0;      // the last moment at which they did: at checkpoints steps done; with the mutex
+  Clock::time_point admitted_;  // when the servers let the last pull begin; written and read around a stand
   std::condition_variable stood_changed_;
   std::vector<Shares> shares_;           // by step; written by the compute stream
   std::unique_ptr<RoutingLog> routing_;  // likewise; null: not asked for

@@ -187,12 +187,8 @@ bool ParameterServers::push(int worker, std::int64_t iteration, const RankMemory
       servers_[s]->changed.notify_all();
     }
   };
-  if (counted) {
-    send({Kind::push, worker, iteration, {}, nullptr});
-    ends_[static_cast<std::size_t>(worker)].push_back(Clock::now());
-  } else {
-    ++dropped_;
-  }
+  if (counted) send({Kind::push, worker, iteration, {}, nullptr});
+  ends_[static_cast<std::size_t>(worker)].push_back({Clock::now(), counted});
   if (counted && synchronous() && ++gathered_ == plan_.counted()) {
     gathered_ = 0;
     send({Kind::step, -1, iteration, {}, nullptr});
@@ -328,20 +324,19 @@ void ParameterServers::add_to(result::Result& out) const {
                   : plan_.consistency == Consistency::bounded ? "bounded"
                                                               : "asynchronous";
   if (plan_.consistency == Consistency::bounded) p.bound = plan_.staleness;
-  p.dropped = dropped_, p.most_ahead = most_ahead_;
+  p.most_ahead = most_ahead_;
   Clock::time_point from = run_.began, to = Clock::time_point::max();
-  for (const auto& own : ends_) {
-    if (own.empty()) continue;  // none of a spare worker's iterations counted
-    from = std::max(from, own.front()), to = std::min(to, own.back());
-  }
+  for (const auto& own : ends_) from = std::max(from, own.front().when), to = std::min(to, own.back().when);
   double sum = 0;
   for (const auto& own : ends_) {
     std::size_t last = 0;
-    for (std::size_t k = 1; k < own.size() && own[k] <= to; ++k) last = k;
-    const double seconds = own.empty() ? 0 : seconds_between(own.front(), own[last]);
+    for (std::size_t k = 1; k < own.size() && own[k].when <= to; ++k) {
+      last = k;
+      ++(own[k].counted ? p.updates : p.dropped);
+    }
+    const double seconds = seconds_between(own.front().when, own[last].when);
     p.iterations_per_s.push_back(seconds > 0 ? static_cast<double>(last) / seconds : 0);
     sum += p.iterations_per_s.back();
-    p.updates += static_cast<std::int64_t>(own.size());
   }
   if (synchronous()) {
     const double seconds = seconds_between(steps_.front(), steps_.back());

@@ -101,10 +101,14 @@ class ParameterServers {
   std::int64_t gathered_ = 0;        // gradients of the step that is being gathered
   std::atomic<std::int64_t> decided_ = 0;
   std::map<std::int64_t, std::set<int>> members_;  // of each step, if an order is given
-  std::int64_t most_ahead_ = 0, dropped_ = 0;
+  std::int64_t most_ahead_ = 0;
   bool closed_ = false;
-  // By worker: when each iteration that counts had ended; and of synchronous ones each step.
-  std::vector<std::vector<Clock::time_point>> ends_;
+  // By worker: when each iteration had ended, and whether its gradient counted; and of synchronous ones each step.
+  struct End {
+    Clock::time_point when;
+    bool counted;
+  };
+  std::vector<std::vector<End>> ends_;
   std::vector<Clock::time_point> steps_;
 };
 

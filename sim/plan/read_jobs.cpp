@@ -105,6 +105,9 @@ class Reader {
       node.error(fmt::format("{} says {} of the cluster, which this scenario does not: jobs share one cluster",
                              other.file, machine[0].first),
                  "overrides, faults and background stand in the scenario that names the jobs");
+    if (other.plan.served())
+      node.error(fmt::format("{} has parameter servers, which are not simulated beside other jobs yet", other.file),
+                 "set: {plan.servers: 0, plan.consistency: synchronous}");
     if (!other.noise.links.empty())
       node.error(fmt::format("{} has noise of links: jobs share one cluster", other.file),
                  "noise.links stands in the scenario that names the jobs");

@@ -205,7 +205,7 @@ void simulate_served(const Prepared& prepared, const plan::Scenario& scenario, c
                      engine::Options engine_options, result::Result& out) {
   if (options.samples > 0 || options.what_if)
     throw InputError(Diagnostic{"", 0, 0, "plan.servers",
-                                "samples and what-ifs of asynchronous workers are not simulated yet",
+                                "samples and what-ifs of plans with parameter servers are not simulated yet",
                                 "noise.seed draws anew; leave --samples and --what-if out"});
   if (options.phase) options.phase("simulating");
   SharedProgress progress(options.progress, 1);

@@ -228,12 +228,14 @@ void scale_step(double step_s, const Shares& shares, result::Result& out) {
   };
   const std::int64_t computing = part(shares.computing);
   std::int64_t left = step.ps();
-  for (std::int64_t& share : out.breakdown_ps) {  // of the workers' own program
-    share = out.step_time_ps > 0
-                ? static_cast<std::int64_t>(static_cast<double>(share) * static_cast<double>(computing) /
-                                            static_cast<double>(out.step_time_ps))
-                : 0;
-  }
+  // Of the workers' own program, but for what it waits for the end of a common step, which is none here.
+  std::int64_t& straggler = out.breakdown_ps[static_cast<std::size_t>(result::Share::straggler)];
+  const std::int64_t own = out.step_time_ps - straggler;
+  straggler = 0;
+  for (std::int64_t& share : out.breakdown_ps)
+    share = own > 0 ? static_cast<std::int64_t>(static_cast<double>(share) * static_cast<double>(computing) /
+                                                static_cast<double>(own))
+                    : 0;
   out.breakdown_ps[static_cast<std::size_t>(result::Share::straggler)] += part(shares.held);
   out.breakdown_ps[static_cast<std::size_t>(result::Share::exposed_data)] += part(shares.moving);
   for (const std::int64_t share : out.breakdown_ps) left -= share;

@@ -193,6 +193,8 @@ TEST(ParameterServers, NoiseIsDrawnByWorkerAndIteration) {
   EXPECT_GT(one.staleness.size(), 4U) << "some are overtaken";
   EXPECT_NEAR(one.mean_staleness, 3, 0.1) << "by as many as they overtake";
   EXPECT_EQ(simulated_with(calm).servers.mean_staleness, 3);
+  const result::Result whole = simulated_with(noisy);
+  EXPECT_EQ(whole.breakdown_ps[static_cast<std::size_t>(result::Share::straggler)], 0) << "nobody waits for others";
   noisy.push_back("noise.seed=2");
   EXPECT_NE(simulated_with(noisy).servers.iterations_per_s, one.iterations_per_s);
 }

@@ -121,7 +121,8 @@ TEST(Execute, WorkersOfAParameterServer) {
   ASSERT_EQ(free.status, 0) << free.err;
   const Json result = Json::parse(free.out);
   EXPECT_NEAR(result["loss"][0].get<double>(), std::log(10.0), 0.02);
-  EXPECT_EQ(result["parameter_servers"]["updates"], 16);
+  EXPECT_GE(result["parameter_servers"]["updates"], 3) << "of the worker that ends first all but its first iteration";
+  EXPECT_LE(result["parameter_servers"]["updates"], 12);
   const std::string events = read(folder / "free/servers.csv");
   EXPECT_EQ(std::count(events.begin(), events.end(), '\n'), 1 + 2 * 16);
   EXPECT_TRUE(has(events, "server,place,act,worker,iteration\n0,0,pull,"));

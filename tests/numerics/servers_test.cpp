@@ -166,7 +166,12 @@ TEST_P(ParameterServers, ApplyAsTheArithmeticWrittenOut) {
   const result::ParameterServers& p = outcome.result.servers;
   ASSERT_TRUE(p.known);
   EXPECT_EQ(p.workers, 4);
-  EXPECT_EQ(p.updates, kSteps * scenario.plan.counted());
+  // Within the window: of the worker that ends first all but its first iteration.
+  EXPECT_GE(p.updates + p.dropped, kSteps - 1);
+  EXPECT_LE(p.updates + p.dropped, (kSteps - 1) * scenario.plan.data);
+  if (scenario.plan.backup_workers == 0) {
+    EXPECT_EQ(p.dropped, 0);
+  }
   if (scenario.plan.consistency == plan::Consistency::bounded) {
     EXPECT_LE(p.most_ahead, scenario.plan.staleness);
   }
