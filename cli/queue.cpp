@@ -56,6 +56,9 @@ class Steps {
     const auto [at, added] =
         known_.emplace(fmt::format("{} {}", request.file, fmt::join(request.assignments, " ")), Step{});
     if (!added) return at->second;
+    if (scenario_of(request, root_).plan.own_servers() > 0)
+      refuse(request.file, "parameter servers on devices of their own are not counted in a queue's jobs yet",
+             "plan.server_devices: workers");
     const result::Result step = simulate_file(request, root_);
     tell_notes(step);
     if (!step.memory_fits)

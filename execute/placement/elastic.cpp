@@ -174,6 +174,16 @@ void check_elastic(const plan::Scenario& scenario, const CheckpointOptions& chec
   if (scenario.plan.steps_apart())
     refuse_elastic("with plan.local_steps each rank has parameters of its own, which no other number of ranks can hold",
                    "plan.local_steps: 0");
+  const plan::Plan& plan = scenario.plan;
+  const bool keeps = plan.compresses_by("error_feedback") || plan.compresses_by("momentum_correction") ||
+                     plan.compresses_by("power_sgd");
+  if (plan.compresses_gradients() && keeps)
+    refuse_elastic("what compressed gradients leave behind is each rank's own, which no other number of ranks can hold",
+                   "plan.gradient_compression: [none], or a chain that keeps nothing");
+  if (scenario.training.optimizer == plan::OptimizerKind::adafactor &&
+      (plan.zero > 0 || plan.tensor > 1 || scenario.model.family == model::Family::moe))
+    refuse_elastic("Adafactor's means of tensors in parts cannot be cut anew for another number of ranks",
+                   "plan.zero: 0 and plan.tensor: 1");
   if (scenario.training.moments == plan::MomentsKind::int8)
     refuse_elastic("8-bit moments cannot be cut anew for another number of ranks", "training.moments: fp32 or bf16");
   if (scenario.training.eight_bits() && scenario.training.fp8_recipe == plan::Fp8Recipe::delayed)

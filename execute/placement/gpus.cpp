@@ -70,6 +70,10 @@ std::optional<NotOnGpus> not_on_gpus(const plan::Scenario& scenario) {
     return NotOnGpus{"kernels are not captured in graphs yet", "--device cpu, or plan.cuda_graphs: none"};
   if (scenario.training.optimizer == plan::OptimizerKind::muon)
     return NotOnGpus{"there is no kernel of GPUs for Muon's step yet", "--device cpu, or training.optimizer: adamw"};
+  if (scenario.training.optimizer == plan::OptimizerKind::adafactor &&
+      (plan.zero > 0 || plan.tensor > 1 || scenario.model.family == model::Family::moe))
+    return NotOnGpus{"there are no kernels of GPUs for Adafactor's means of tensors in parts yet",
+                     "--device cpu, or plan.zero=0 and plan.tensor=1"};
   if (plan.steps_apart())
     return NotOnGpus{"there are no kernels of GPUs for the end of a round of local steps yet",
                      "--device cpu, or plan.local_steps: 0"};

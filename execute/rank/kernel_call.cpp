@@ -8,6 +8,7 @@
 #include <numbers>
 #include <type_traits>
 
+#include "execute/rank/adafactor_call.h"
 #include "execute/rank/expert_rows.h"
 #include "execute/rank/low_rank_call.h"
 #include "execute/rank/norm_call.h"
@@ -326,19 +327,7 @@ class KernelCall {
                  f32_out(a.rows > 0 ? state + 1 : state));
   }
 
-  void operator()(const program::AdafactorParts& a) const {
-    const std::vector<kernels::AdafactorTensor> tensors = tensors_here(a, c_);
-    const kernels::Adafactor rule{0, 0, c_.scenario.training.weight_decay, c_.step};
-    const float* const coefficient = a.clip ? f32(1) : nullptr;
-    const std::size_t next = a.clip ? 2 : 1;
-    if (a.part == program::AdafactorPart::sums)
-      return d_.adafactor_sums(a.elements, tensors, in(0), coefficient, a.sums, f32_out(0));
-    if (a.part == program::AdafactorPart::squares)
-      return d_.adafactor_squares(a.elements, rule, tensors, in(0), coefficient, a.sums > 0 ? f32(next) : nullptr,
-                                  f32_out(0), f32_out(1));
-    d_.adafactor_apply(a.elements, rule, tensors, in(0), coefficient, f32(next), f32(next + 1), out(0),
-                       a.master ? f32_out(1) : nullptr);
-  }
+  void operator()(const program::AdafactorParts& a) const { call_adafactor_parts(a, c_, d_, reads_, writes_); }
 
   void operator()(const program::Lamb& l) const {
     const plan::Training& t = c_.scenario.training;

@@ -124,6 +124,11 @@ TEST(Elastic, WhatCannotBeIsRefused) {
   refused("5:6", {"--ranks", "gloo"}, "there are 4 ranks, and at least 5 are asked for");
   refused("2:4", {"--ranks", "gloo", "--record-routing", folder / "r.csv"}, "--record-routing keeps");
   refused("2:4", {"--ranks", "gloo", "--set", "training.moments=int8"}, "8-bit moments cannot be cut anew");
+  refused("2:4", {"--ranks", "gloo", "--set", "training.optimizer=adafactor"}, "Adafactor's means of tensors in parts");
+  refused("2:4",
+          {"--ranks", "gloo", "--set", "plan.zero=0", "--set", "plan.pipeline=1", "--set",
+           "plan.gradient_compression=[top_k,error_feedback]"},
+          "what compressed gradients leave behind");
   refused("1:4", {"--ranks", "gloo", "--set", "plan.pipeline=1", "--set", "plan.zero=0", "--set", "plan.local_steps=4"},
           "with plan.local_steps each rank has parameters of its own");
   const Outcome without = run({"execute", file, "--elastic", "2:4"});

@@ -107,8 +107,8 @@ void ParameterStore::emit_local_clip() {
   builder_.op("local_norm.zero", program::Elementwise{program::ElementwiseFn::fill, 1}, DType::f32, {}, {{sum}});
   for (std::size_t i = 0; i < buckets_.size(); ++i)
     if (!buckets_[i].frozen)
-      builder_.op("local_norm.bucket" + std::to_string(i), program::SumSquares{buckets_[i].padded, false},
-                  context_.gradient, {{buckets_[i].gradients}, {sum}}, {{sum}});
+      builder_.op("local_norm.bucket" + std::to_string(i), program::SumSquares{buckets_[i].padded}, context_.gradient,
+                  {{buckets_[i].gradients}, {sum}}, {{sum}});
   builder_.op("local_norm.clip",
               program::ClipCoefficient{
                   context_.scenario.training.clip / std::sqrt(static_cast<double>(context_.shards)), false},
