@@ -47,7 +47,7 @@ TEST(Checkpoint, WhatDoesNotFitTogetherIsRefused) {
 // A short campaign; kills.sh says how to make a long one.
 Outcome campaign(const std::string& transport) {
   return shell(
-      "export REHEARSE STEPS=120 OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 "
+      "export REHEARSE STEPS=500 OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 "
       "OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_plm=isolated OMPI_MCA_btl_vader_single_copy_mechanism=none "
       "LSAN_OPTIONS=detect_leaks=0; unset RANK WORLD_SIZE LOCAL_RANK MASTER_ADDR MASTER_PORT; " +
       std::string(REHEARSE_SOURCE_DIR) + "/tests/e2e/kills.sh " + transport + " 1 1");
