@@ -36,8 +36,8 @@
 #include "sim/model/recorded_choices.h"
 #include "sim/plan/scenario.h"
 #include "sim/result/output_file.h"
+#include "sim/run/parameter_servers.h"
 #include "sim/run/run.h"
-#include "sim/run/served.h"
 
 namespace rehearse::cli {
 namespace {

@@ -6,32 +6,17 @@
 #include <numeric>
 #include <vector>
 
+#include "kernels/cpu/adafactor_rules.h"
 #include "kernels/cpu/cpu_kernels.h"
 
 namespace rehearse::kernels::cpu {
-namespace {
-
-constexpr double kLeastSquare = 1e-30, kClipThreshold = 1.0, kDecayPower = -0.8;
-constexpr std::int64_t kUnfactoredRow = 4096, kRowGrain = 8, kColumnGrain = 64;
-
-double square_of(float gradient, float scale) {
-  const double g = gradient * scale;
-  return g * g + kLeastSquare;
-}
-
-// Keeps `decay` of the mean and adds the rest of `now`.
-void follow(float& mean, double decay, double now) {
-  mean = static_cast<float>(decay * static_cast<double>(mean) + (1 - decay) * now);
-}
-
-}  // namespace
 
 void CpuKernels::adafactor(const Adafactor& o, const float* grad, float grad_scale, float* param, float* row,
                            float* col) {
   const bool factored = o.rows > 0;
   const std::int64_t n = factored ? o.rows * o.cols : o.cols;
-  const std::int64_t cols = factored ? o.cols : std::min(n, kUnfactoredRow), rows = (n + cols - 1) / cols;
-  const double decay = 1 - std::pow(static_cast<double>(o.step->step + 1), kDecayPower);
+  const std::int64_t cols = factored ? o.cols : std::min(n, kElementGrain), rows = (n + cols - 1) / cols;
+  const double decay = decay_in(*o.step);
   double mean_of_rows = 1;
   if (factored) {
     parallel(rows, kRowGrain, [=](std::int64_t begin, std::int64_t end) {
@@ -51,7 +36,7 @@ void CpuKernels::adafactor(const Adafactor& o, const float* grad, float grad_sca
     });
     mean_of_rows = std::accumulate(row, row + rows, 0.0) / static_cast<double>(rows);
   } else {
-    parallel(n, kUnfactoredRow, [=](std::int64_t begin, std::int64_t end) {
+    parallel(n, kElementGrain, [=](std::int64_t begin, std::int64_t end) {
       for (std::int64_t j = begin; j < end; ++j) follow(col[j], decay, square_of(grad[j], grad_scale));
     });
   }

@@ -7,26 +7,11 @@
 #include <numeric>
 #include <vector>
 
+#include "kernels/cpu/adafactor_rules.h"
 #include "kernels/cpu/cpu_device.h"
 
 namespace rehearse::kernels::cpu {
 namespace {
-
-constexpr double kSmallestSquare = 1e-30, kLargestRms = 1.0, kPowerOfDecay = -0.8;
-constexpr std::int64_t kRowsAtOnce = 8, kColumnsAtOnce = 64, kElementsAtOnce = 4096;
-
-double square(float gradient, float scale) {
-  const double g = gradient * scale;
-  return g * g + kSmallestSquare;
-}
-
-double decay_in(const StepValues& step) {
-  return 1 - std::pow(static_cast<double>(step.step + 1), kPowerOfDecay);
-}
-
-void follow_mean(float& mean, double decay, double now) {
-  mean = static_cast<float>(decay * static_cast<double>(mean) + (1 - decay) * now);
-}
 
 // A tensor's elements here as runs, each within one row of the matrix.
 class Runs {
@@ -38,7 +23,7 @@ class Runs {
   }
   // Of the rank's part of the matrix that have elements here; of what is no matrix pieces of a fixed size.
   std::int64_t rows() const { return rows_; }
-  std::int64_t width() const { return t_.rows > 0 ? t_.own_cols : kElementsAtOnce; }
+  std::int64_t width() const { return t_.rows > 0 ? t_.own_cols : kElementGrain; }
   // Columns of the part that the k-th row has here, [from, to).
   std::int64_t from(std::int64_t k) const { return k == 0 ? t_.first % width() : 0; }
   std::int64_t to(std::int64_t k) const {
@@ -91,18 +76,18 @@ void CpuDevice::adafactor_sums(std::int64_t n, std::span<const AdafactorTensor> 
   for (const AdafactorTensor& t : tensors) {
     if (t.rows == 0 || !t.counted) continue;
     const Runs runs(t);
-    kernels_.parallel(runs.rows(), kRowsAtOnce, [&](std::int64_t begin, std::int64_t end) {
+    kernels_.parallel(runs.rows(), kRowGrain, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t k = begin; k < end; ++k) {
         double sum = 0;
-        for (std::int64_t c = runs.from(k); c < runs.to(k); ++c) sum += square(g[runs.at(k, c)], factor);
+        for (std::int64_t c = runs.from(k); c < runs.to(k); ++c) sum += square_of(g[runs.at(k, c)], factor);
         sums[t.sums + runs.row(k)] = static_cast<float>(sum);
       }
     });
-    kernels_.parallel(t.own_cols, kColumnsAtOnce, [&](std::int64_t begin, std::int64_t end) {
+    kernels_.parallel(t.own_cols, kColumnGrain, [&](std::int64_t begin, std::int64_t end) {
       std::vector<double> of_columns(static_cast<std::size_t>(end - begin));
       for (std::int64_t k = 0; k < runs.rows(); ++k)
         for (std::int64_t c = std::max(begin, runs.from(k)); c < std::min(end, runs.to(k)); ++c)
-          of_columns[static_cast<std::size_t>(c - begin)] += square(g[runs.at(k, c)], factor);
+          of_columns[static_cast<std::size_t>(c - begin)] += square_of(g[runs.at(k, c)], factor);
       for (std::int64_t c = begin; c < end; ++c)
         sums[t.sums + t.rows + runs.first_column() + c] =
             static_cast<float>(of_columns[static_cast<std::size_t>(c - begin)]);
@@ -124,17 +109,17 @@ void CpuDevice::adafactor_squares(std::int64_t n, const Adafactor& o, std::span<
     const Runs runs(t);
     if (t.rows > 0) {
       for (std::int64_t r = 0; r < t.rows; ++r)
-        follow_mean(own[r], decay, static_cast<double>(sums[t.sums + r]) / static_cast<double>(t.cols));
+        follow(own[r], decay, static_cast<double>(sums[t.sums + r]) / static_cast<double>(t.cols));
       for (std::int64_t c = t.rows; c < t.rows + t.cols; ++c)
-        follow_mean(own[c], decay, static_cast<double>(sums[t.sums + c]) / static_cast<double>(t.rows));
+        follow(own[c], decay, static_cast<double>(sums[t.sums + c]) / static_cast<double>(t.rows));
     } else {
       for (std::int64_t k = 0; k < runs.rows(); ++k)
         for (std::int64_t c = runs.from(k); c < runs.to(k); ++c)
-          follow_mean(own[runs.row(k) + c], decay, square(g[runs.at(k, c)], factor));
+          follow(own[runs.row(k) + c], decay, square_of(g[runs.at(k, c)], factor));
     }
     if (!t.counted) continue;
     std::vector<double> of_rows(static_cast<std::size_t>(runs.rows()));
-    const auto rows = [&](std::int64_t count, const auto& work) { kernels_.parallel(count, kRowsAtOnce, work); };
+    const auto rows = [&](std::int64_t count, const auto& work) { kernels_.parallel(count, kRowGrain, work); };
     each_update(t, g, factor, means, rows,
                 [&](std::int64_t k, std::int64_t, double u) { of_rows[static_cast<std::size_t>(k)] += u * u; });
     squares[i] = static_cast<float>(std::accumulate(of_rows.begin(), of_rows.end(), 0.0));
@@ -153,8 +138,8 @@ void CpuDevice::adafactor_apply(std::int64_t n, const Adafactor& o, std::span<co
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     const AdafactorTensor& t = tensors[i];
     const double rms = std::sqrt(static_cast<double>(squares[i]) / static_cast<double>(t.whole));
-    const double by = lr / std::max(1.0, rms / kLargestRms);
-    const auto rows = [&](std::int64_t count, const auto& work) { kernels_.parallel(count, kRowsAtOnce, work); };
+    const double by = lr / std::max(1.0, rms / kClipThreshold);
+    const auto rows = [&](std::int64_t count, const auto& work) { kernels_.parallel(count, kRowGrain, work); };
     each_update(t, g, factor, means, rows, [&](std::int64_t, std::int64_t at, double u) {
       p[at] = static_cast<float>(static_cast<double>(p[at]) * keep - by * u);
     });

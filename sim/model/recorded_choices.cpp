@@ -73,11 +73,8 @@ struct ChoicesInLine {
 
 // Nothing where the table has no choices. Its other columns RecordedRouting has read.
 std::vector<ChoicesInLine> choices_in_lines(const std::string& file, Diagnostics& diagnostics) {
-  CsvColumns columns;
-  columns.names = {"step", "micro_batch", "layer", "data", "context", "tensor", "rows"};
-  columns.optional = {"sequences", "positions", "chosen"};
   const std::string text = read_text_file(file);
-  CsvTable table(file, text, columns, diagnostics);
+  CsvTable table(file, text, routing_columns(), diagnostics);
   std::vector<ChoicesInLine> lines;
   if (!table.has("chosen")) return lines;
   while (const CsvRow* row = table.next()) {

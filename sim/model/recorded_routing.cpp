@@ -54,11 +54,7 @@ struct Line {
 };
 
 std::vector<Line> lines_of(const std::string& file, Diagnostics& diagnostics) {
-  CsvColumns columns;
-  columns.names.assign(kPlaces.begin(), kPlaces.end());
-  columns.names.emplace_back("rows");
-  columns.optional = {"sequences", "positions", "chosen"};  // recorded_choices.h
-  CsvTable table(file, read_text_file(file), columns, diagnostics);
+  CsvTable table(file, read_text_file(file), routing_columns(), diagnostics);
   std::vector<Line> lines;
   std::size_t experts = 0;
   while (const CsvRow* row = table.next()) {
@@ -80,13 +76,12 @@ std::vector<Line> lines_of(const std::string& file, Diagnostics& diagnostics) {
 
 }  // namespace
 
-std::string routing_table_text(std::vector<RoutedTokens> all) {
-  std::sort(all.begin(), all.end(), [](const RoutedTokens& a, const RoutedTokens& b) { return a.place() < b.place(); });
-  std::string out = fmt::format("{},rows\n", fmt::join(kPlaces, ","));
-  for (const RoutedTokens& t : all)
-    out += fmt::format("{},{},{},{},{},{},{}\n", t.step, t.micro_batch, t.layer, t.data, t.context, t.tensor,
-                       fmt::join(t.rows, " "));
-  return out;
+CsvColumns routing_columns() {
+  CsvColumns columns;
+  columns.names.assign(kPlaces.begin(), kPlaces.end());
+  columns.names.emplace_back("rows");
+  columns.optional = {"sequences", "positions", "chosen"};
+  return columns;
 }
 
 RecordedRouting::RecordedRouting(const std::string& file, std::int64_t step) {

@@ -13,6 +13,8 @@
 #include <tuple>
 #include <vector>
 
+#include "sim/base/csv.h"
+
 namespace rehearse::model {
 
 // Of one rank's tokens of a micro-batch, in one layer.
@@ -24,8 +26,8 @@ struct RoutedTokens {
   auto place() const { return std::tie(step, micro_batch, layer, data, context, tensor); }
 };
 
-// The table, its rows in the order of place().
-std::string routing_table_text(std::vector<RoutedTokens> all);
+// Of the table; recorded_choices.h writes it, and reads what may be left out, each token's choices.
+CsvColumns routing_columns();
 
 // Of one step.
 class RecordedRouting {

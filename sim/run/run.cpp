@@ -24,8 +24,8 @@
 #include "sim/run/energy.h"
 #include "sim/run/fit.h"
 #include "sim/run/jobs.h"
+#include "sim/run/parameter_servers.h"
 #include "sim/run/prepared.h"
-#include "sim/run/served.h"
 #include "sim/run/step_interval.h"
 #include "sim/run/study.h"
 

@@ -153,6 +153,14 @@ INSTANTIATE_TEST_SUITE_P(
         PlainCase{"TensorOffload", split(8, {"plan.tensor=4", "plan.zero=2", "plan.offload_optimizer=true"})}),
     plain_case_name);
 
+// Elements of all layers' weights with that ending of their names that a rank holds.
+std::int64_t held_of(const program::Role& role, std::string_view ending) {
+  std::int64_t elements = 0;
+  for (const program::Buffer& b : role.buffers)
+    if (b.name.ends_with(ending) && !b.name.starts_with("grad.")) elements += b.elements();
+  return elements;
+}
+
 // What a rank holds of them, with the gradients and the optimizer's states, which are as large: queries' rows of its
 // own, key and value whole; and their gradients are summed over the group once.
 TEST(OneKeyHead, EachRankHasItsQueriesAndAllOfKeyAndValue) {
@@ -160,11 +168,8 @@ TEST(OneKeyHead, EachRankHasItsQueriesAndAllOfKeyAndValue) {
   const program::Program program = lower::lower(scenario);
   EXPECT_EQ(violations(program, scenario.grid()), "");
   const program::Role& role = program.roles.front();
-  std::int64_t queries = 0, keys = 0, sums = 0;
-  for (const program::Buffer& b : role.buffers) {
-    if (b.name.ends_with(".attention.q.weight") && !b.name.starts_with("grad.")) queries += b.elements();
-    if (b.name.ends_with(".attention.kv.weight") && !b.name.starts_with("grad.")) keys += b.elements();
-  }
+  const std::int64_t queries = held_of(role, ".q.weight"), keys = held_of(role, ".kv.weight");
+  std::int64_t sums = 0;
   EXPECT_EQ(queries, 4 * 24 * 10);   // layers x hidden x a head
   EXPECT_EQ(keys, 4 * 24 * 2 * 10);  // twice as much for key and value
   std::int64_t persistent = 0;
@@ -183,11 +188,8 @@ TEST(SharedKeyHeads, EachRankHasOneAndSumsItOverThoseThatHaveItToo) {
   const program::Program program = lower::lower(scenario);
   EXPECT_EQ(violations(program, scenario.grid()), "");
   const program::Role& role = program.roles.front();
-  std::int64_t queries = 0, keys = 0, summed = 0;
-  for (const program::Buffer& b : role.buffers) {
-    if (b.name.ends_with(".attention.q.weight") && !b.name.starts_with("grad.")) queries += b.elements();
-    if (b.name.ends_with(".attention.kv.weight") && !b.name.starts_with("grad.")) keys += b.elements();
-  }
+  const std::int64_t queries = held_of(role, ".q.weight"), keys = held_of(role, ".kv.weight");
+  std::int64_t summed = 0;
   EXPECT_EQ(queries, 4 * 24 * 10);   // layers x hidden x a head
   EXPECT_EQ(keys, 4 * 24 * 2 * 10);  // one key and one value of two
   for (const program::Body& body : role.bodies)

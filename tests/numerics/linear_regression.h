@@ -25,6 +25,19 @@ inline const std::string kLinear =
     "training: {global_batch: 8, precision: fp32, optimizer: sgd, lr: 0.1, momentum: 0, weight_decay: 0, clip: 0, "
     "seed: 7}\n";
 
+// One parameter's step by SGD or AdamW as training says, at its rate `lr`; of AdamW the `update`-th, from 1.
+inline void plain_step(const plan::Training& t, double update, double gradient, double& p, double& m, double& v) {
+  if (t.optimizer == plan::OptimizerKind::sgd) {
+    m = t.momentum * m + gradient;
+    p -= t.lr * (t.momentum > 0 ? m : gradient);
+    return;
+  }
+  m = t.beta1 * m + (1 - t.beta1) * gradient;
+  v = t.beta2 * v + (1 - t.beta2) * gradient * gradient;
+  const double first = m / (1 - std::pow(t.beta1, update)), second = v / (1 - std::pow(t.beta2, update));
+  p -= t.lr * t.weight_decay * p + t.lr * first / (std::sqrt(second) + t.eps);
+}
+
 class LinearRegression {
  public:
   using Values = std::vector<double>;

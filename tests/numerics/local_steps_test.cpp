@@ -30,17 +30,7 @@ struct Worker {
   Values p, m = Values(kParameters), v = Values(kParameters);
 
   void step(const plan::Training& t, int step, const Values& gradient) {
-    for (std::size_t i = 0; i < kParameters; ++i) {
-      if (t.optimizer == plan::OptimizerKind::sgd) {
-        m[i] = t.momentum * m[i] + gradient[i];
-        p[i] -= t.lr * (t.momentum > 0 ? m[i] : gradient[i]);
-        continue;
-      }
-      m[i] = t.beta1 * m[i] + (1 - t.beta1) * gradient[i];
-      v[i] = t.beta2 * v[i] + (1 - t.beta2) * gradient[i] * gradient[i];
-      const double first = m[i] / (1 - std::pow(t.beta1, step + 1)), second = v[i] / (1 - std::pow(t.beta2, step + 1));
-      p[i] -= t.lr * t.weight_decay * p[i] + t.lr * first / (std::sqrt(second) + t.eps);
-    }
+    for (std::size_t i = 0; i < kParameters; ++i) plain_step(t, step + 1, gradient[i], p[i], m[i], v[i]);
   }
 };
 

@@ -12,6 +12,7 @@
 #include "sim/plan/expert_loads.h"
 #include "sim/run/run.h"
 #include "tests/numerics/plan_runs.h"
+#include "tests/support/older_routing_table.h"
 #include "tests/support/temporary.h"
 
 namespace rehearse {
@@ -274,7 +275,7 @@ TEST(ReplayedChoices, OfOneStepAreTheSameInEveryStep) {
 TEST(ReplayedChoices, OfOlderTablesAreTheRouters) {
   const execute::Outcome outcome = recorded(kOneRank, 2, {"training.seed=99"});
   const std::string file = test::temporary_path("older_routing.csv");
-  std::ofstream(file) << model::routing_table_text(
+  std::ofstream(file) << older_routing_table(
       std::vector<model::RoutedTokens>(outcome.routing.begin(), outcome.routing.end()));
   EXPECT_EQ(choices_in(file), nullptr);
   EXPECT_EQ(recorded(kOneRank, 2, replay(file)).result.loss, recorded(kOneRank, 2).result.loss);

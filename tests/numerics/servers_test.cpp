@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "sim/run/served.h"
+#include "sim/run/parameter_servers.h"
 #include "tests/numerics/linear_regression.h"
 #include "tests/numerics/plan_runs.h"
 
@@ -100,15 +100,7 @@ class Plain {
     const auto update = static_cast<double>(++updates_[server]);
     for (std::size_t i = 0; i < kParameters; ++i) {
       if (server_of(i, s_.plan.servers) != server) continue;
-      if (t.optimizer == plan::OptimizerKind::sgd) {
-        m_[i] = t.momentum * m_[i] + gradient[i];
-        parameters[i] -= t.lr * (t.momentum > 0 ? m_[i] : gradient[i]);
-        continue;
-      }
-      m_[i] = t.beta1 * m_[i] + (1 - t.beta1) * gradient[i];
-      v_[i] = t.beta2 * v_[i] + (1 - t.beta2) * gradient[i] * gradient[i];
-      const double first = m_[i] / (1 - std::pow(t.beta1, update)), second = v_[i] / (1 - std::pow(t.beta2, update));
-      parameters[i] -= t.lr * t.weight_decay * parameters[i] + t.lr * first / (std::sqrt(second) + t.eps);
+      plain_step(t, update, gradient[i], parameters[i], m_[i], v_[i]);
     }
   }
 

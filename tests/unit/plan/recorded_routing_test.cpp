@@ -8,6 +8,7 @@
 #include "sim/base/diagnostics.h"
 #include "sim/plan/expert_loads.h"
 #include "tests/support/lowered.h"
+#include "tests/support/older_routing_table.h"
 #include "tests/support/temporary.h"
 
 namespace rehearse::plan {
@@ -58,18 +59,18 @@ std::string replaced(std::string text, const std::string& what, const std::strin
   return text;
 }
 
-TEST(RecordedTable, IsReadAsItWasWritten) {
+TEST(RecordedTable, OfOlderProgramsIsReadToo) {
   std::vector<model::RoutedTokens> all;
   for (std::int64_t step = 1; step <= 2; ++step)
     for (std::int64_t micro_batch = 0; micro_batch < 2; ++micro_batch)
       for (std::int64_t data = 0; data < 2; ++data)
         for (std::int64_t layer = 1; layer < 3; ++layer)
           all.push_back({step, micro_batch, layer, data, 0, 0, {step, micro_batch, layer, data}});
-  const model::RecordedRouting second(table_file(model::routing_table_text(all)), 0);
+  const model::RecordedRouting second(table_file(older_routing_table(all)), 0);
   EXPECT_EQ(second.step(), 2);
   EXPECT_EQ(second.first_layer(), 1);
   EXPECT_EQ(second.of(1, 2, 0, 0, 0).rows, (std::vector<std::int64_t>{2, 1, 2, 0}));
-  EXPECT_EQ(model::RecordedRouting(table_file(model::routing_table_text(all)), 1).of(0, 1, 1, 0, 0).rows,
+  EXPECT_EQ(model::RecordedRouting(table_file(older_routing_table(all)), 1).of(0, 1, 1, 0, 0).rows,
             (std::vector<std::int64_t>{1, 0, 1, 1}));
 }
 

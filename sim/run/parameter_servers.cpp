@@ -1,5 +1,5 @@
-// See served.h.
-#include "sim/run/served.h"
+// See parameter_servers.h.
+#include "sim/run/parameter_servers.h"
 
 #include <fmt/format.h>
 
