@@ -30,7 +30,7 @@ struct Worker {
   Values p, m = Values(kParameters), v = Values(kParameters);
 
   void step(const plan::Training& t, int step, const Values& gradient) {
-    for (std::size_t i = 0; i < kParameters; ++i) plain_step(t, step + 1, gradient[i], p[i], m[i], v[i]);
+    for (std::size_t i = 0; i < kParameters; ++i) numerics::plain_step(t, step + 1, gradient[i], p[i], m[i], v[i]);
   }
 };
 

@@ -100,7 +100,7 @@ class Plain {
     const auto update = static_cast<double>(++updates_[server]);
     for (std::size_t i = 0; i < kParameters; ++i) {
       if (server_of(i, s_.plan.servers) != server) continue;
-      plain_step(t, update, gradient[i], parameters[i], m_[i], v_[i]);
+      numerics::plain_step(t, update, gradient[i], parameters[i], m_[i], v_[i]);
     }
   }
 
