@@ -97,8 +97,9 @@ class Log {
     const auto now = std::chrono::steady_clock::now();
     const double seconds = std::chrono::duration<double>(now - since_).count() / every_;
     since_ = now;
-    note(fmt::format("step {}  loss {:.4f}  {}  {} {}/s", step + 1, loss, format_time(Time::from_seconds(seconds)),
-                     reports::compact(per_step_ / seconds), tokens_ ? "tokens" : "samples"));
+    note(fmt::format("step {}  loss {}  {}  {} {}/s", step + 1, reports::loss_text(loss),
+                     format_time(Time::from_seconds(seconds)), reports::compact(per_step_ / seconds),
+                     tokens_ ? "tokens" : "samples"));
     return true;
   }
 

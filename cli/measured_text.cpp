@@ -98,8 +98,8 @@ std::string measured_text(const execute::Outcome& outcome, const plan::Scenario&
   std::vector<std::pair<std::string, std::string>> rows = {
       {"Trained on", outcome.data},
       {"Batch", reports::batch_text(reports::batch_of(r))},
-      {"Loss", fmt::format("{:.4f} first, {:.4f} last of {} steps, {}", r.loss.front(), r.loss.back(), r.steps,
-                           reports::loss_unit(r))},
+      {"Loss", fmt::format("{} first, {} last of {} steps, {}", reports::loss_text(r.loss.front()),
+                           reports::loss_text(r.loss.back()), r.steps, reports::loss_unit(r))},
       {"Step", fmt::format("{}  ({} to {})", format_time(Time::from_ps(r.step_time_ps)),
                            format_time(Time::from_seconds(r.interval_low_s)),
                            format_time(Time::from_seconds(r.interval_high_s)))},
@@ -135,7 +135,7 @@ std::string against_one_rank(const result::Result& many, const result::Result& o
   return "\nAgainst one rank\n" +
          reports::labelled(
              {{"  Step", format_time(Time::from_ps(one.step_time_ps))},
-              {"  Loss", fmt::format("{:.4f} last", one.loss.back())},
+              {"  Loss", reports::loss_text(one.loss.back()) + " last"},
               {"  Speed-up", fmt::format("{:.3g}, {} of {} ranks", speed_up,
                                          reports::percent(speed_up / static_cast<double>(many.ranks)), many.ranks)}});
 }

@@ -124,6 +124,10 @@ std::string joules_text(double joules) {
   return fmt::format("{:.3g} J", joules);
 }
 
+std::string loss_text(double loss) {
+  return std::isnan(loss) ? "not a number" : fmt::format("{:.4f}", loss);
+}
+
 std::string percent(double share) {
   return fmt::format("{:.1f}%", share * 100);
 }

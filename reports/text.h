@@ -33,6 +33,7 @@ std::string grouped(double value);
 // Four significant digits at most: "0.1234", "12.3", "1,234", "5.68M", "3.2G".
 std::string compact(double value);
 std::string percent(double share);       // 0.4567 -> "45.7%"
+std::string loss_text(double loss);      // "2.3026"; of a run that went apart "not a number"
 std::string joules_text(double joules);  // three significant digits: "12.3 kJ"
 
 // Names without the words ("gpt3-175b-") that all of them begin with, up to the last dash they share; one name stays

@@ -54,7 +54,7 @@ class Writer {
     if (transformer_ && c_.below(10) == 1 && lacks("optimizer:") && lacks("zero: 3") && lacks("lora") &&
         lacks("moments"))
       text.insert(text.find("training: {") + 11, "optimizer: muon, ");
-    if (!on_host_ && c_.below(8) == 1) give_kinds(text);
+    if (!on_host_ && c_.below(4) == 1) give_kinds(text);
     if (transformer_ && s_.pipeline > 1 && c_.below(8) == 1)
       text.insert(text.find("plan:\n") + 6, "  layers_per_stage: by_time\n");
     if (llama_ && c_.below(4) == 1 && lacks("lora")) give_modules(text);
@@ -84,6 +84,7 @@ class Writer {
     s_.tensor = transformer_ ? c_.of(tensors) : 1;
     s_.pipeline = c_.of(pipelines);
     s_.data = c_.of(replicas);
+    if (c_.below(5) == 1) s_.tensor = s_.pipeline = 1;  // many keys are of replicas of a whole model only
     while (s_.gpus() > (on_host_ ? 8U : 64U)) s_.data > 1 ? s_.data /= 2 : s_.tensor /= 2;
     s_.micro_batch = 1 + c_.below(3);
     s_.micro_batches = 1 + c_.below(8);

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 namespace rehearse::reports {
 namespace {
 
@@ -38,6 +40,8 @@ TEST(Numbers, AreWrittenForPeople) {
   EXPECT_EQ(grouped(1234567), "1,234,567");
   EXPECT_EQ(grouped(-1000), "-1,000");
   EXPECT_EQ(grouped(999), "999");
+  EXPECT_EQ(loss_text(2.30258), "2.3026");
+  EXPECT_EQ(loss_text(-std::nan("")), "not a number");
   EXPECT_EQ(compact(0.12345), "0.1235");
   EXPECT_EQ(compact(12345), "12,345");
   EXPECT_EQ(compact(5.678e6), "5.678M");
