@@ -108,6 +108,19 @@ TEST(NcclTuning, NvlsOnEightH100ReachesTheBusBandwidthNvidiaStates) {
   EXPECT_NEAR(e.gbps * 14 / 8, 476, 0.1);
 }
 
+// ncclNvlsInit: no communicator of two GPUs a node, as data parallelism beside four tensor ranks a node is, has NVLS.
+TEST(NcclTuning, TwoRanksOfANodeHaveNoNvls) {
+  const Machine h100{.generation = Generation::hopper, .nvlink_gbps = 370.8, .nic_gbps = 47};
+  const auto offered = [&](const Placement& place, Algorithm a) {
+    return estimate(h100, place, ring_channels(h100, place), CollectiveKind::all_reduce, a, Protocol::simple, 1e9)
+               .time_us > 0;
+  };
+  EXPECT_TRUE(offered({3, 1, 3}, Algorithm::nvls));
+  EXPECT_FALSE(offered({2, 1, 2}, Algorithm::nvls));
+  EXPECT_TRUE(offered({12, 4, 3}, Algorithm::nvls_tree));
+  EXPECT_FALSE(offered({128, 64, 2}, Algorithm::nvls_tree));
+}
+
 // CollNetDirect 2 (3.7 + 0.4 x 7) + 31 us, chain 2 x 7 x 2.8 + 30 us. Through a port go B up and B down: half of its
 // rate, on Hopper 0.85 of that; with two NICs a node those are less.
 TEST(NcclTuning, CollNet) {
