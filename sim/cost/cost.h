@@ -52,6 +52,8 @@ struct Device {
   Time dispatch, wake;
   // Of a calibrated GPU: host time a kernel where bodies are launched as graphs; zero: not measured.
   Time launch;
+  // What its host takes to launch a kernel, in the times of the x86 servers that frameworks' launch_cost is of.
+  double host_launch = 1;
   // Of a calibrated GPU: what a process of ours holds there besides its tensors; zero: not measured.
   Bytes reserve;
   // How its durations scatter, and how fast it was, while they were measured; nothing unless that was measured.

@@ -364,6 +364,7 @@ void read_device(const Node& root, const std::string& file, DeviceData& data, Di
   device.memory_bandwidth = std::max(device.memory_bandwidth, Bandwidth(kSlowest));
   data.host_bandwidth = root.bandwidth("host_bandwidth", device.memory_bandwidth);
   data.kernel_time = root.time("kernel_time");
+  device.host_launch = root.number("host_launch", 1.0, 0.1, 100);
   device.reserve = root.bytes("reserve", Bytes());
   if (const Node jitter = root.get("jitter")) {
     for (std::size_t c = 0; c < kKernelClasses.size(); ++c)

@@ -92,7 +92,9 @@ std::vector<std::vector<std::string>> cost_files(const plan::Scenario& scenario,
 
 Time launch_cost(const plan::Scenario& scenario, const cost::Device& device) {
   const bool measured = device.launch > Time() && scenario.framework.measured_host;
-  return measured ? device.launch : scenario.framework.launch_cost;
+  if (measured) return device.launch;
+  const Time cost = scenario.framework.launch_cost;
+  return device.host_launch == 1 ? cost : Time::from_seconds(cost.seconds() * device.host_launch);
 }
 
 // A calibration of one GPU measured no collectives.
