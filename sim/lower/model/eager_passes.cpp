@@ -33,6 +33,10 @@ EagerKernels eager_sum(std::int64_t elements, int parts) {
   return {parts - 1, {(parts - 1) * 4 * elements, (parts - 1) * 2 * elements}};
 }
 
+EagerKernels eager_join(std::int64_t elements) {
+  return {1, {2 * elements, 2 * elements}};
+}
+
 // Of queries and of keys a cast, a product and a cast back.
 EagerKernels eager_rotary(std::int64_t turned, std::int64_t keys, std::int64_t copies, bool backward) {
   EagerKernels all = beyond(turned, 6, 2 + 4 + 4, 4 + 4 + 2, {2, 2});

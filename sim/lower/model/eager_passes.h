@@ -27,6 +27,9 @@ EagerKernels eager_rms_norm_weight(std::int64_t elements);
 // Sums of gradients, in 16 bits, that `parts` products give of one input: autograd adds them one after the other.
 EagerKernels eager_sum(std::int64_t elements, int parts);
 
+// The copy that joins `elements` of gradients, in 16 bits, of the parts that a tensor was split into (split_backward).
+EagerKernels eager_join(std::int64_t elements);
+
 // Rotary embedding of `turned` elements of queries and keys in 16 bits as products of complex numbers in fp32, forward
 // or backward (pytorch/torchtitan torchtitan/models/llama/model.py, apply_rotary_emb); and the copies of `keys`
 // elements of keys and as many of values to `copies` heads each (repeat_kv), whose gradients backward sums.

@@ -1,6 +1,7 @@
 #include "sim/lower/model/mlp.h"
 
 #include "sim/lower/model/block_parameters.h"
+#include "sim/lower/model/eager_passes.h"
 
 namespace rehearse::lower {
 
@@ -110,6 +111,10 @@ BufferId MlpBranch::backward_from_activation(BufferId d_act, bool input_gradient
   reads.insert(reads.begin(), {d_act});
   if (silu_ >= 0) reads.push_back({silu_});
   b.op(name_ + ".activation.backward", activation(true), c_.compute, reads, {{d_up}});
+  if (c_.profile().splits_gate && gated()) {
+    const EagerKernels joined = eager_join(c_.tokens * up_width());
+    b.takes_kernels(1 + joined.kernels, joined.passes);
+  }
   return tp_.column_backward(name_ + ".up", d_up, input_, up_w_, up_b_, up_width(), m_.hidden, input_gradient);
 }
 

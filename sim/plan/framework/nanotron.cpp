@@ -14,6 +14,8 @@ FrameworkProfile nanotron_profile() {
       "models/llama.py, CausalSelfAttention: copies of queries, keys and values between their product and attention, "
       "and "
       "of what it gives (sim/lower/model/eager_passes.h)",
+      "splits_gate: models/llama.py, GLUActivation, torch.split; its derivative is a cat of both gradients (pytorch "
+      "torch/csrc/autograd/FunctionsManual.cpp, split_backward)",
       "layers_by_cost: models/base.py, build_model",
       "parallel/tensor_parallel/functional.py, sharded_cross_entropy: each pass over the fp32 logits a kernel, "
       "whatever the tensor size; the first gives the logits less their maximum in a tensor of its own",
@@ -47,6 +49,7 @@ FrameworkProfile nanotron_profile() {
   p.vocab_parallel_loss = p.loss_keeps_logits = true;
   p.layers_by_cost = true;
   p.packed_heads = false;
+  p.splits_gate = true;
   p.copies_buckets = true;
   p.gather_into = GatherInto::list;
   p.gather_launches = p.reduce_launches = 1.5;

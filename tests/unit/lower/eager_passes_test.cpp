@@ -117,6 +117,17 @@ TEST(EagerPasses, CompiledBlocksFuseWhatLiesBetweenProducts) {
   EXPECT_EQ(with_loss.bytes("logits.cast"), 0);
 }
 
+// Halves of one product: backward writes a gradient of each, and joins them by a copy of both.
+TEST(EagerPasses, GradientsOfASplitGateAreJoined) {
+  const TorchStep nanotron({"framework=nanotron"});
+  const std::int64_t gate = kTokens * 96 * 2;
+  EXPECT_EQ(eager().bytes("layer0.mlp.activation.backward"), gate * 9);
+  EXPECT_EQ(nanotron.bytes("layer0.mlp.activation.backward"), gate * (9 + 2 * 2));
+  EXPECT_EQ(nanotron.launches("layer0.mlp.activation.backward"),
+            eager().launches("layer0.mlp.activation.backward") + 1);
+  EXPECT_EQ(nanotron.bytes("layer0.mlp.activation.forward"), eager().bytes("layer0.mlp.activation.forward"));
+}
+
 TEST(EagerPasses, SequenceShardsAreCopiedIntoOrder) {
   const auto step = [](const std::string& recompute) {
     return TorchStep({"plan.tensor=2", "plan.sequence_parallel=true", "training.global_batch=2",
