@@ -68,9 +68,9 @@ struct FrameworkProfile {
   bool packed_products = true;  // false: queries, keys and values are a product each, and so are a gate and what it
                                 // gates; their inputs' gradients are added by kernels
   bool splits_gate = false;     // true: a gate and what it gates are halves of one product, apart from each other;
-                             // backward joins their gradients by a copy
-  bool fused_scores = true;  // false: scores that are kept are scaled and masked by a kernel of their own, and their
-                             // gradients scaled by one
+                                // backward joins their gradients by a copy
+  bool fused_scores = true;     // false: scores that are kept are scaled and masked by a kernel of their own, and their
+                                // gradients scaled by one
   bool fused_score_bias = false;  // true: a bias of scores is added in the kernel of their softmax
   // Tensors are [batch, sequence, width], and collectives along the sequence, the second, copy: what was gathered by
   // rank into the order of tokens, what is to be scattered into that of ranks.
