@@ -3,7 +3,7 @@
 // flash_model.h, bytes over bandwidth). Interference scales what was measured by the model's own ratio beside / alone,
 // which is never below 1, so a kernel that runs during communication is never faster.
 //
-// Leaves out: dropout inside flash attention, L2 hits of kernels bound by memory, and the clock's dependence on the mix
+// Leaves out: L2 hits of kernels bound by memory, and the clock's dependence on the mix
 // of kernels: one `sustained` share covers matrix products (docs/calibration.md, "Power and energy", says what speaks
 // against taking it from the power).
 #include <fmt/format.h>
@@ -151,6 +151,8 @@ class DeviceCosts final : public CostModel {
   Prediction flash(const Op& op, const Work& work, const Interference& beside) const;
   double flash_seconds(const program::Attention& a, const FlashRate& rate, double rate_scale, const Work& work,
                        const Interference& beside, const Scale& scale) const;
+  double dropout_seconds(const program::Attention& a, const Work& work, const Interference& beside,
+                         const Scale& scale) const;
   Prediction memory(const Op& op, const Work& work, double kept, const Interference& beside) const;
   void prefer_measured(const Role& role, const Op& op, const Work& work, Prediction& prediction) const;
   GemmShape convolution(const Op& op, const GemmShape& implicit) const;
@@ -296,7 +298,14 @@ double DeviceCosts::flash_seconds(const program::Attention& a, const FlashRate& 
                                                static_cast<double>(sms_left(beside)));
   const double moved = static_cast<double>(work.bytes_read + work.bytes_written) /
                        bandwidth_left(data_.efficiency(MemoryClass::elementwise), beside, scale.memory);
-  return data_.kernel_time.seconds() + std::max(compute, moved);
+  return data_.kernel_time.seconds() + std::max(compute + dropout_seconds(a, work, beside, scale), moved);
+}
+
+double DeviceCosts::dropout_seconds(const program::Attention& a, const Work& work, const Interference& beside,
+                                    const Scale& scale) const {
+  constexpr double kHertz = 1.5e9;  // where the file does not say; a judgement
+  const double hertz = data_.device.power.known() ? data_.device.power.boost_mhz * 1e6 : kHertz;
+  return flash_dropout_seconds(a, work.flops, static_cast<double>(sms_left(beside)), hertz * scale.compute);
 }
 
 Prediction DeviceCosts::flash(const Op& op, const Work& work, const Interference& beside) const {
@@ -324,7 +333,7 @@ Prediction DeviceCosts::flash(const Op& op, const Work& work, const Interference
     if (a.keys > 0 || point.batch != a.micro_batch || point.seq != a.seq || point.heads != a.heads ||
         point.kv_heads != a.kv_heads)
       continue;
-    p.alone = work.flops / (point.flops_per_second * scale);
+    p.alone = work.flops / (point.flops_per_second * scale) + dropout_seconds(a, work, {}, {});
     if (kernel.measured_here || point.added) p.coverage = Coverage::exact;
     p.low = 1 - kRepeatability, p.high = 1 + kRepeatability;
     break;

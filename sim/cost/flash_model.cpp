@@ -67,6 +67,16 @@ double flash_compute_seconds(const program::Attention& a, const FlashRate& rate,
   return flops * causal / per_sm * (1 / sms + tail / tiles) * (1 + rate.ramp / keys);
 }
 
+double flash_dropout_seconds(const program::Attention& a, double flops, double sms, double hertz) {
+  if (a.dropout <= 0) return 0;
+  constexpr double kForwardCycles = 0.025, kBackwardCycles = 0.2;  // of a multiprocessor, a score
+  const bool backward = a.part == program::AttentionPart::flash_backward;
+  const double columns =
+      backward ? static_cast<double>(3 * a.head_dim + 2 * a.values()) : static_cast<double>(a.head_dim + a.values());
+  const double scores = flops / (2 * columns) * (a.causal ? 0.5 : 1);
+  return scores * (backward ? kBackwardCycles : kForwardCycles) / (sms * hertz);
+}
+
 FlashRate fit_flash_rate(const std::vector<FlashPoint>& points, bool backward, int device_sms, double fixed,
                          FlashRate start) {
   constexpr std::array kFields = {&FlashRate::rate, &FlashRate::tail, &FlashRate::ramp, &FlashRate::head_dim_64};

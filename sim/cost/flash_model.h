@@ -7,8 +7,15 @@
 // the place of all up to the diagonal: FLOPs and keys are those of causal attention times the share of its tiles that
 // are left (FlashAttention-2 and -3 leave out the others: n_block_min in their forward kernels), and the more tiles of
 // queries are alike, the nearer is the tail to half. Sequences packed of documents are as
-// many sequences of that length. Leaves out: dropout, and what bytes take (device_costs.cpp takes
-// the larger of the two).
+// many sequences of that length. Leaves out: what bytes take (device_costs.cpp takes the larger of the two).
+//
+// Dropout takes clock cycles of a multiprocessor for each score that is kept, whatever the products take: random
+// numbers are made beside the tensor cores, by the units that exponentials need (Ma et al. 2024, arXiv 2410.07531). How
+// many is of one measurement, of FlashAttention-4 on GB200: with dropout it reaches 75 to 85% of its rate forward and
+// 60 to 70% backward (Dao-AILab/flash-attention#2597). 0.80 of 1494 TFLOP/s and 0.65 of 971, as it is timed without at
+// 192 and 128 columns (#2270, causal), on 148 multiprocessors at 2 GHz and heads of 128 columns. By that dropout makes
+// heads of 128 columns 3 and 7% slower on 48 multiprocessors of a GB10, where -11 to +5 and +1 to +6% were measured
+// (#2439).
 #pragma once
 
 #include <vector>
@@ -25,6 +32,9 @@ std::int64_t visited_tiles(std::int64_t seq, std::int64_t window);
 // `flops`: of the op (program::work_of). `sms` of the device's `device_sms` are left; `scale` multiplies the rate.
 double flash_compute_seconds(const program::Attention& a, const FlashRate& rate, double scale, double flops,
                              int device_sms, double sms);
+
+// What dropout adds on `sms` multiprocessors of a clock in Hz; 0 where nothing is dropped.
+double flash_dropout_seconds(const program::Attention& a, double flops, double sms, double hertz);
 
 // The rate, tail and ramp that minimise the mean |log(measured / model)| over the points of one direction, by
 // coordinate descent from `start`: deterministic. `fixed`: of every kernel, seconds.
