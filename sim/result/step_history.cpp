@@ -17,7 +17,8 @@ namespace {
 
 constexpr std::size_t kMostStepProblems = 20;
 constexpr std::int64_t kMostRanks = 1 << 20, kMostSteps = std::int64_t{1} << 40;
-constexpr double kMostSeconds = 9e6;  // as JsonReader::is_time
+constexpr std::int64_t kMostHistoryPs = 9'000'000'000'000'000'000;  // 104 days
+constexpr double kMostSeconds = 9e6;                                // as JsonReader::is_time
 constexpr std::array<const char*, 6> kStepColumns = {"step", "rank", "loss", "end_s", "step_s", "compute_s"};
 enum class StepField : unsigned char { step, rank, loss, end, length, compute };
 
@@ -86,6 +87,12 @@ class StepsReader {
           {file_, rows_.line(), 1, "",
            fmt::format("step {} of rank {} follows step {} of rank {}", which, who, expected - (next ? 1 : 0), rank_),
            "rows go by step, then by rank from 0"});
+      return;
+    }
+    if (static_cast<std::size_t>(who) < out_.computed.size() &&
+        computed > kMostHistoryPs - out_.computed[static_cast<std::size_t>(who)]) {
+      problems_.add({file_, rows_.line(), 1, "",
+                     fmt::format("with this row rank {} computed for more than {} ps", who, kMostHistoryPs), ""});
       return;
     }
     if (next) {

@@ -56,6 +56,7 @@ TEST(StepHistory, RefusesWhatIsNone) {
   EXPECT_EQ(steps_refused(kStepsHeading + "1,1,2,1,1,1\n").substr(0, 22), "2: : step 1 of rank 1 ");
   EXPECT_NE(steps_refused(kStepsHeading + "1,0,2,1,1,1\n1,2,2,1,1,1\n"), "");
   EXPECT_NE(steps_refused(kStepsHeading + "1,0,2,1,1,1\n3,0,2,1,1,1\n"), "");
+  EXPECT_NE(steps_refused(kStepsHeading + "1,0,2,1,1,9e6\n2,0,2,1,1,9e6\n"), "") << "sums are counted, too";
   EXPECT_NE(steps_refused(""), "");
   EXPECT_EQ(steps_refused(kStepsHeading + "1,0,nan,1,1,1\n"), "") << "a run may diverge";
   EXPECT_FALSE(parse_steps_csv("steps.csv", kStepsHeading).known());
