@@ -13,6 +13,7 @@
 #include "cli/paths.h"
 #include "cli/price_option.h"
 #include "cli/refuse.h"
+#include "reports/batch.h"
 #include "reports/estimate.h"
 #include "sim/base/diagnostics.h"
 #include "sim/base/in_parallel.h"
@@ -89,7 +90,9 @@ int goodput(const GoodputArguments& a) {
   const result::Result step = simulate_file(request, root);
   tell_notes(step);
   if (!step.memory_fits) note("rehearse: note: the plan does not fit in memory; its step is as if it did");
-  const result::Goodput g = weeks(seconds_of_step(step));
+  options.first_weights_s = static_cast<double>(step.first_weights.time_ps) * 1e-12;
+  result::Goodput g = weeks(seconds_of_step(step));
+  g.batch = reports::batch_text(reports::batch_of(step));
   print(a.json ? reports::goodput_json(g) : reports::goodput_text(g));
   return kDone;
 }

@@ -111,6 +111,7 @@ std::string measured_text(const execute::Outcome& outcome, const plan::Scenario&
   };
   for (const auto& row : reports::server_rows(r)) rows.push_back(row);
   if (r.local_steps.known) rows.push_back({"Local steps", reports::local_steps_text(r.local_steps)});
+  if (r.first_weights.known) rows.push_back({"First weights", reports::first_weights_text(r)});
   if (outcome.checkpoints.written > 0) rows.push_back({"Checkpoints", checkpoints(outcome)});
   if (const std::string epoch = reports::epoch_text(r); !epoch.empty()) rows.push_back({"Epoch", epoch});
   if (outcome.device.total_bytes > 0)

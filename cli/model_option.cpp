@@ -28,9 +28,13 @@ std::string model_value(const std::string& model) {
 void check_name(const std::string& option, std::string_view kind, const std::string& name, const std::string& root) {
   const std::vector<std::string> names = names_of(kind, root);
   if (std::find(names.begin(), names.end(), name) != names.end()) return;
+  constexpr std::size_t kMostListed = 40;
   const std::string near = nearest(name, names);
-  refuse(option, fmt::format("'{}' is none of {}", reports::clip(name, 60), fmt::join(names, ", ")),
-         near.empty() ? fmt::format("rehearse list {}", kind) : fmt::format("did you mean '{}'?", near));
+  const std::string known = names.size() > kMostListed ? fmt::format("the {} {}", names.size(), kind)
+                                                       : fmt::format("{}", fmt::join(names, ", "));
+  const std::string other = kind == "models" ? " names them; or a model's config.json from Hugging Face" : "";
+  refuse(option, fmt::format("'{}' is none of {}", reports::clip(name, 60), known),
+         near.empty() ? fmt::format("rehearse list {}{}", kind, other) : fmt::format("did you mean '{}'?", near));
 }
 
 model::Model model_option(const std::string& option, const std::string& name, const std::string& root) {

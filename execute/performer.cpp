@@ -24,6 +24,7 @@
 #include "execute/report.h"
 #include "execute/timeline.h"
 #include "kernels/device_state.h"
+#include "sim/account/first_weights.h"
 #include "sim/account/grid_view.h"
 #include "sim/base/check.h"
 #include "sim/base/diagnostics.h"
@@ -182,6 +183,7 @@ Report report_of(const Run& run, const Ranks& ranks) {
     r.products = rank->products();
     r.loss_scale = rank->loss_scale();
     r.checkpoints = rank->checkpoint_use();
+    r.first_weights_s = rank->first_weights_s();
     r.routing = rank->routing();
   }
   rusage usage{};
@@ -238,6 +240,17 @@ void add_device(const RankReport& rank, result::GpuRun& gpu) {
     if (std::find(gpu.products.begin(), gpu.products.end(), p) == gpu.products.end()) gpu.products.push_back(p);
 }
 
+// Of the slowest rank.
+result::FirstWeights first_weights_of(const Run& run, const std::vector<RankReport>& ranks) {
+  std::vector<std::vector<account::FirstMessage>> messages;
+  for (const program::Role& role : run.program.roles)
+    messages.push_back(account::first_messages(run.scenario, run.program, role));
+  result::FirstWeights facts = account::first_weights_facts(messages);
+  for (const RankReport& rank : ranks)
+    facts.time_ps = std::max(facts.time_ps, Time::from_seconds(rank.first_weights_s).ps());
+  return facts;
+}
+
 Outcome outcome_of(const Run& run, const std::vector<std::string>& reports, std::vector<double> losses) {
   Outcome outcome;
   result::Result& r = outcome.result;
@@ -259,6 +272,7 @@ Outcome outcome_of(const Run& run, const std::vector<std::string>& reports, std:
   }
   std::sort(ranks.begin(), ranks.end(), [](const auto& a, const auto& b) { return a.rank < b.rank; });
   settle_waits(run, ranks);
+  r.first_weights = first_weights_of(run, ranks);
   StepShares shares;
   for (const RankReport& rank : ranks) {
     shares.push_back(rank.shares);

@@ -114,6 +114,7 @@ std::string pack(const Report& report) {
     put(out, r.device);
     put(out, r.products);
     put(out, r.checkpoints);
+    put(out, r.first_weights_s);
     put(out, r.routing);
   }
   return out;
@@ -138,6 +139,7 @@ Report unpack(std::string_view bytes) {
     in.get(r.device);
     in.get(r.products);
     in.get(r.checkpoints);
+    in.get(r.first_weights_s);
     in.get(r.routing);
   }
   REHEARSE_CHECK(in.done(), "a report goes on after its end");

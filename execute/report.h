@@ -25,6 +25,7 @@ struct RankReport {
   DeviceUse device;
   std::vector<result::ProductUse> products;  // Rank::products()
   CheckpointUse checkpoints;
+  double first_weights_s = 0;  // Rank::first_weights_s()
   std::vector<model::RoutedChoices> routing;
 };
 struct Report {

@@ -59,6 +59,10 @@ Exported export_accelerate(const plan::Scenario& s, std::int64_t gpus_a_node) {
     text += "fsdp_config:\n  fsdp_version: 2\n";
     text += fmt::format("  fsdp_reshard_after_forward: {}\n", p.zero == 3);
     text += "  fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP\n";
+    // Rank 0 alone loads the model, and the others get it from there.
+    text += fmt::format("  fsdp_cpu_ram_efficient_loading: {}\n",
+                        s.training.first_weights == plan::FirstWeights::broadcast);
+    said.said("training.first_weights");
     text += fmt::format("  fsdp_activation_checkpointing: {}\n", p.recompute == plan::Recompute::full);
     if (p.zero == 1) said.left_out("plan.zero", "1: FSDP2 that keeps what it gathered is ZeRO-2");
   } else if (p.recompute == plan::Recompute::full) {
@@ -118,6 +122,8 @@ void take_fsdp(Taken& taken) {
   }
   taken.put("plan.recompute", taken.flag("fsdp_config.fsdp_activation_checkpointing") ? "full" : "none",
             taken.find("fsdp_config.fsdp_activation_checkpointing"));
+  for (const char* key : {"fsdp_config.fsdp_sync_module_states", "fsdp_config.fsdp_cpu_ram_efficient_loading"})
+    if (taken.has(key)) taken.put("training.first_weights", taken.flag(key) ? "broadcast" : "seeded", taken.find(key));
   if (taken.flag("fsdp_config.fsdp_offload_params")) taken.ignore("fsdp_offload_params: what is held on hosts");
   for (const char* key : {"fsdp_offload_params", "fsdp_version", "fsdp_auto_wrap_policy"})
     taken.find(fmt::format("fsdp_config.{}", key));

@@ -36,7 +36,8 @@ constexpr LaunchFormat kLaunchFormats[] = {
 bool says_ranks_or_nccl(const formats::ShellScript& script) {
   const std::vector<Setting> settings = settings_of(script);
   return std::any_of(settings.begin(), settings.end(), [](const Setting& s) {
-    return s.key == "NCCL_ALGO" || s.key == "NCCL_PROTO" || s.key == "nproc-per-node" || s.key == "num-gpus";
+    return s.key == "NCCL_ALGO" || s.key == "NCCL_PROTO" || s.key == "NCCL_NET_GDR_LEVEL" ||
+           s.key == "nproc-per-node" || s.key == "num-gpus";
   });
 }
 

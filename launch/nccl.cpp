@@ -5,7 +5,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <map>
+#include <optional>
+#include <string_view>
 
 #include "launch/fields.h"
 #include "sim/base/text_check.h"
@@ -115,6 +118,7 @@ std::vector<std::string> nccl_variables(Said& said) {
     add(protocols[std::string(kind)], theirs_of(kNcclProtocols, pin.protocol));
   }
   std::vector<std::string> lines;
+  if (!said.scenario().cluster.gpudirect) lines.emplace_back("NCCL_NET_GDR_LEVEL=LOC");
   for (const auto& [variable, all] : {std::pair{"NCCL_ALGO", algorithms}, {"NCCL_PROTO", protocols}}) {
     std::string text;
     for (const auto& [kind, words] : all) {
@@ -127,7 +131,25 @@ std::vector<std::string> nccl_variables(Said& said) {
   return lines;
 }
 
+// NCCL_NET_GDR_LEVEL: how far a GPU and a NIC may be apart for direct transfers; LOC, 0: never (NCCL user guide,
+// environment variables).
+void take_gpudirect(Taken& taken) {
+  if (!taken.has("NCCL_NET_GDR_LEVEL")) return;
+  const Setting* setting = taken.find("NCCL_NET_GDR_LEVEL");
+  const std::optional<std::string> text = taken.text("NCCL_NET_GDR_LEVEL");
+  if (!text) return;
+  constexpr std::array<std::string_view, 5> kLevels = {"LOC", "PIX", "PXB", "PHB", "SYS"};
+  const bool number = text->size() == 1 && (*text)[0] >= '0' && (*text)[0] <= '9';
+  if (!number && std::find(kLevels.begin(), kLevels.end(), *text) == kLevels.end())
+    return taken.error(*setting, fmt::format("{} is no distance of NCCL's", detail::shown(*text)),
+                       "LOC, PIX, PXB, PHB or SYS");
+  const bool never = *text == "LOC" || *text == "0";
+  taken.put("cluster.gpudirect", never ? "false" : "true", setting);
+  if (!never) taken.assume("GPUs and NICs are near enough for NCCL_NET_GDR_LEVEL=" + *text);
+}
+
 std::optional<std::string> pinned_collectives(Taken& taken) {
+  take_gpudirect(taken);
   const auto algorithms = choices(taken, "NCCL_ALGO", kNcclAlgorithms);
   const auto protocols = choices(taken, "NCCL_PROTO", kNcclProtocols);
   std::string out;

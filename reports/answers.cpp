@@ -111,6 +111,7 @@ std::string collectives_text(const Result& r) {
   std::string out = align(rows, 2);
   if (r.collectives.size() > kTerminalCollectives)
     out += fmt::format("  and {} more in result.json\n", r.collectives.size() - kTerminalCollectives);
+  if (const std::string path = collective_path_sentence(r); !path.empty()) out += wrap(path, 2);
   return part(r.local_steps.known ? "Collectives (calls of a round; mean time from when all had come)"
                                   : "Collectives (mean time from when all had come)",
               out);
@@ -241,6 +242,16 @@ std::vector<std::string> what_if_sentences(const Result& r) {
       list.push_back(fmt::format("{}: {}", name, w.why));
     }
   return list;
+}
+
+std::string collective_path_sentence(const Result& r) {
+  for (const result::CollectiveUse& use : r.collectives) {
+    if (use.path == "gpudirect") return "Between nodes bytes go straight from GPUs to NICs (GPUDirect).";
+    if (use.path == "host_memory")
+      return "Between nodes bytes go through the memory of the hosts, over PCIe links that GPUs and NICs share "
+             "(cluster.gpudirect: false).";
+  }
+  return "";
 }
 
 Rows collective_rows(const Result& r, std::size_t most) {

@@ -29,6 +29,8 @@ Rows link_rows(const result::Result& r, std::size_t most);
 // When the link is busy, and who uses it.
 std::string link_sentence(const result::Result& r, const result::LinkUse& link);
 // How collectives went: a row each, the longest in all first; "" where the result does not say.
+// How bytes come from GPUs to NICs, of collectives over several nodes; "" where there are none.
+std::string collective_path_sentence(const result::Result& r);
 Rows collective_rows(const result::Result& r, std::size_t most);
 Rows what_if_rows(const result::Result& r);
 // Where a better machine makes the step longer, or a worse one shorter: why.

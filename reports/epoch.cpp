@@ -96,6 +96,16 @@ std::string local_steps_text(const result::LocalSteps& l) {
                      end);
 }
 
+std::string first_weights_text(const Result& r) {
+  const result::FirstWeights& f = r.first_weights;
+  if (!f.known) return "";
+  std::string ways;
+  for (const std::string& way : f.ways) ways += (ways.empty() ? " by " : ", ") + way;
+  return fmt::format("broadcast before the first step, once: {}, {} to each rank in {} message{}{}",
+                     format_time(Time::from_ps(f.time_ps)), format_bytes(Bytes(f.bytes)),
+                     whole(static_cast<double>(f.messages)), f.messages == 1 ? "" : "s", ways);
+}
+
 std::string input_text(const Result& r) {
   const result::Input& i = r.input;
   if (!i.known) return "";

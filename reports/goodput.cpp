@@ -122,6 +122,11 @@ std::string goodput_text(const Goodput& g) {
       {g.tokens ? "Tokens a second" : "Samples a second",
        range_text(over_samples(g, [&](const Weeks& w) { return units_trained(g, w) / w.seconds(); }), compact)},
   };
+  if (!g.batch.empty()) rows.insert(rows.begin() + 2, {"Batch", g.batch});
+  if (g.first_weights_s > 0)
+    rows.insert(rows.begin() + 2,
+                {"First weights",
+                 seconds_text(g.first_weights_s) + " of each restart, besides failures.restart: rank 0 sends them"});
   if (g.price_per_gpu_hour > 0)
     rows.push_back({"Cost", range_text(over_samples(g, [&](const Weeks& w) { return g.cost_of(w); }),
                                        [](double c) { return fmt::format("${:.4g}", c); })});
@@ -146,6 +151,7 @@ std::string goodput_json(const Goodput& g) {
       {"spare_hosts", g.spare_hosts < 0 ? GoodputJson() : GoodputJson(g.spare_hosts)},
       {"step_time_s", g.step_s},
       {"step_time_s_with_replicas_missing", g.step_s_missing},
+      {"first_weights_s", g.first_weights_s},
       {"mean_time_to_failure_s", g.mean_time_to_failure_s},
       {"checkpoint",
        {{"bytes", g.checkpoint_bytes},

@@ -66,6 +66,7 @@ std::string speed(const Result& r) {
   std::string out = line("Step", step);
   out += labelled(server_rows(r), kLabel);
   if (r.local_steps.known) out += labelled({{"Local steps", local_steps_text(r.local_steps)}}, kLabel);
+  if (r.first_weights.known) out += labelled({{"First weights", first_weights_text(r)}}, kLabel);
   const std::string unit = sample_words(r), device = device_noun(r);
   out += line(unit == "tokens" ? "Tokens a second" : "Samples a second",
               fmt::format("{}, {} a {}", compact(r.tokens_per_s), compact(r.tokens_per_s_per_gpu), device));

@@ -27,6 +27,7 @@ namespace fs = std::filesystem;
 CheckpointKeys keys_of(const plan::Scenario& scenario, bool plan) {
   CheckpointKeys keys;
   for (const auto& [key, value] : plan::performed_keys(scenario)) {
+    if (key == "training.first_weights") continue;  // nothing is left of them
     const bool trained = key.starts_with("model.") || key.starts_with("training.");
     if (trained != plan && key != "cluster.threads_per_rank") keys.emplace_back(key, value);
   }
@@ -87,6 +88,8 @@ double seconds_since(Clock::time_point begin) {
 
 Beginning find_beginning(const plan::Scenario& scenario, const Options& options) {
   const CheckpointOptions& wish = options.checkpoint;
+  if (std::error_code error; fs::exists(wish.folder, error) && !fs::is_directory(wish.folder, error))
+    refuse_checkpoint(wish.folder, "exists and is no folder", "--checkpoint names a folder, or one to be made");
   std::vector<std::int64_t> steps = checkpoints_in(wish.folder);
   // A rank was killed after the last step: what there is to say of the run takes a step.
   if (wish.restarts > 0) std::erase_if(steps, [&](std::int64_t step) { return step >= options.steps; });
@@ -113,8 +116,8 @@ Checkpoints::Checkpoints(const plan::Scenario& scenario, const Options& options,
   // The root decides for all, and no other looks before it has tidied up.
   std::string step;
   if (world.root()) {
-    fs::create_directories(wish_.folder);
     const std::int64_t begin = find_beginning(scenario, options).step;
+    fs::create_directories(wish_.folder);
     remove_checkpoints_after(wish_.folder, begin);
     step = fmt::to_string(begin);
   }

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <map>
 #include <numeric>
 #include <utility>
 
@@ -42,7 +43,9 @@ CpuRank::CpuRank(Run& run, int rank, bool reports_loss)
       reports_loss_(reports_loss),
       timeline_(run.timeline(rank)),
       layout_(run, rank),
+      ranges_(timeline_, rank),
       communicator_(run.world.communicator(rank)),
+      first_weights_(run, rank),
       at_(run.world.whereabouts(rank)) {
   const Timeline& timeline = timeline_;
   // Behind the plan's bytes, one StepValues a stream: in device memory, as kernels read them.
@@ -70,6 +73,8 @@ CpuRank::CpuRank(Run& run, int rank, bool reports_loss)
     if (compute) timed_stream_ = static_cast<std::int32_t>(s);
     if (!timeline.streams[s].empty()) state.device = kernels::make_cpu_device(compute ? run.threads_per_rank : 1);
   }
+  for (std::size_t g = 0; g < run.program.groups.size(); ++g)
+    calls_before_.push_back(first_weights_.calls(static_cast<program::GroupId>(g)));
   if (run.options.record_routing) routing_ = RoutingLog::of(run.scenario, run.grid, rank);
   if (run.choices) replay_.emplace(run.choices, run.scenario, run.grid, rank);
 }
@@ -81,10 +86,28 @@ CpuRank::~CpuRank() {
 }
 
 void CpuRank::initialise() {
-  execute::initialise(InitialMemory(timeline_, run_.grid, rank_, run_.scenario.training.seed), run_.threads_per_rank,
-                      memory_);
+  execute::initialise(
+      InitialMemory(timeline_, run_.grid, rank_, run_.scenario.training.seed, first_weights_.parameters()),
+      run_.threads_per_rank, memory_);
+  if (first_weights_.any()) get_first_weights();
   if (run_.checkpoints != nullptr) run_.checkpoints->restore(rank_, memory_);
   if (run_.servers != nullptr && rank_ == 0) run_.servers->begin_with(memory_);
+}
+
+void CpuRank::get_first_weights() {
+  const Clock::time_point began = Clock::now();
+  std::map<program::GroupId, std::int64_t> calls;
+  first_weights_.distribute(
+      [&](program::GroupId group, kernels::Out data, std::int64_t elements) {
+        communicator_.broadcast({group, layout_.members(group), calls[group]++}, data, data, elements);
+      },
+      [&](const InitialMemory::Block& block, const float* values) {
+        const auto& places = block.places;
+        InitialMemory::keep(
+            block, values,
+            {memory_.at(places[0].offset), places[1].offset < 0 ? nullptr : memory_.at(places[1].offset)});
+      });
+  first_weights_s_ = std::chrono::duration<double>(Clock::now() - began).count();
 }
 
 void CpuRank::start() {
@@ -137,7 +160,9 @@ void CpuRank::perform_steps(std::int32_t stream) {
       const Clock::time_point start = Clock::now();
       count(timing, Share::host, start);
       if (run_.options.before_op) run_.options.before_op(rank_, step, timeline_.op(i));
+      ranges_.begin(index, step);
       const Arrival last = perform(own, i, step);
+      ranges_.end();
       const Clock::time_point end = Clock::now();
       count_op(timing, timeline_.op(i), last, end);
       if (i.awaited) publish(own, i, here, timing);
@@ -367,7 +392,8 @@ Arrival CpuRank::transfer(const Instance& i, const Op& op, std::int64_t step_of_
 }
 
 Arrival CpuRank::collective(const Instance& i, const Op& op, const program::Collective& c, std::int64_t step) {
-  const CollectiveCall call{c.group, layout_.members(c.group), timeline_.call_number(i, 0, step)};
+  const CollectiveCall call{c.group, layout_.members(c.group),
+                            calls_before_[static_cast<std::size_t>(c.group)] + timeline_.call_number(i, 0, step)};
   const kernels::Out in = operand(i.first_place), out = operand(i.first_place + (c.counted ? 2 : 1));
   REHEARSE_CHECK(in.type == op.dtype && out.type == op.dtype, "'{}' sends {}, its operands are {} and {}", op.name,
                  name_of(op.dtype), name_of(in.type), name_of(out.type));

@@ -16,7 +16,9 @@
 
 #include "execute/history.h"
 #include "execute/measure.h"
+#include "execute/rank/first_weights.h"
 #include "execute/rank/kernel_call.h"
+#include "execute/rank/op_ranges.h"
 #include "execute/rank/rank.h"
 #include "execute/rank/rank_layout.h"
 #include "execute/rank/routing_log.h"
@@ -44,6 +46,7 @@ class CpuRank final : public Rank {
   std::vector<float> parameters() const override;
   std::vector<float> loss_scale() const override;
   std::int64_t held_bytes() const override;
+  double first_weights_s() const override { return first_weights_s_; }
   CheckpointUse checkpoint_use() const override;
   std::vector<model::RoutedChoices> routing() const override {
     return routing_ ? routing_->all() : std::vector<model::RoutedChoices>();
@@ -81,6 +84,7 @@ class CpuRank final : public Rank {
     Clock::time_point ended;
   };
 
+  void get_first_weights();
   void run_stream(std::int32_t stream);
   void perform_steps(std::int32_t stream);
   void await(StreamState& own, const Instance& i, std::int64_t step, Timing& timing);
@@ -111,7 +115,11 @@ class CpuRank final : public Rank {
   bool reports_loss_;
   const Timeline& timeline_;
   const RankLayout layout_;
+  const OpRanges ranges_;
   Communicator& communicator_;
+  const FirstWeights first_weights_;
+  std::vector<std::int64_t> calls_before_;  // the first step, by group: of first_weights_
+  double first_weights_s_ = 0;
   Whereabouts& at_;
   RankMemory memory_;
   float loss_ = 0;                 // of the iteration, of a worker of parameter servers

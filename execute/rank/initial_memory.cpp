@@ -22,7 +22,8 @@ constexpr std::int64_t kZeros = std::int64_t{4} << 20;  // bytes
 
 }  // namespace
 
-InitialMemory::InitialMemory(const Timeline& timeline, const plan::RankGrid& grid, int rank, std::int64_t seed)
+InitialMemory::InitialMemory(const Timeline& timeline, const plan::RankGrid& grid, int rank, std::int64_t seed,
+                             const std::set<BufferId>& others)
     : timeline_(timeline), grid_(grid), rank_(rank), seed_(seed) {
   const auto& buffers = timeline.role->buffers;
   for (std::size_t id = 0; id < buffers.size(); ++id) {
@@ -41,6 +42,7 @@ InitialMemory::InitialMemory(const Timeline& timeline, const plan::RankGrid& gri
   for (const auto& kind : {parameter_pieces(timeline, grid, rank), master_pieces(timeline, grid, rank)})
     for (const Piece& p : kind) pieces[p.buffer].push_back(p);
   for (const auto& [buffer, of] : pieces) {
+    if (others.contains(buffer)) continue;
     std::vector<std::int64_t> cuts;
     for (const Piece& p : of) cuts.insert(cuts.end(), {p.first, p.first + p.count});
     std::sort(cuts.begin(), cuts.end());
@@ -78,9 +80,13 @@ void InitialMemory::make(const Block& block, std::array<std::byte*, 2> to) const
   }
   draw_part(b, grid_.coordinate(rank_, Axis::tensor), seed_, block.first, block.count, drawn,
             grid_.position(rank_, b.init.spread));
+  keep(block, drawn, to);
+}
+
+void InitialMemory::keep(const Block& block, const float* values, std::array<std::byte*, 2> to) {
   for (std::size_t p = 0; p < to.size(); ++p)
-    if (block.places[p].offset >= 0 && reinterpret_cast<float*>(to[p]) != drawn)
-      from_float(block.places[p].type, drawn, block.count, to[p]);
+    if (block.places[p].offset >= 0 && reinterpret_cast<float*>(to[p]) != values)
+      from_float(block.places[p].type, values, block.count, to[p]);
 }
 
 void initialise(const InitialMemory& initial, int threads, const RankMemory& memory) {

@@ -7,6 +7,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <set>
 #include <vector>
 
 #include "execute/rank/rank_memory.h"
@@ -32,12 +33,16 @@ class InitialMemory {
     std::array<Place, 2> places;
   };
 
-  InitialMemory(const Timeline& timeline, const plan::RankGrid& grid, int rank, std::int64_t seed);
+  // Without the parameters `others`, which come from elsewhere.
+  InitialMemory(const Timeline& timeline, const plan::RankGrid& grid, int rank, std::int64_t seed,
+                const std::set<program::BufferId>& others = {});
 
   const std::vector<Zeros>& zeros() const { return zeros_; }  // before the blocks
   const std::vector<Block>& blocks() const { return blocks_; }
   // Makes a block, at `to` instead of the arena's places. Any thread.
   void make(const Block& block, std::array<std::byte*, 2> to) const;
+  // The same of elements that are there.
+  static void keep(const Block& block, const float* values, std::array<std::byte*, 2> to);
 
  private:
   void add(program::BufferId buffer, std::int64_t first, std::int64_t end, std::vector<Place> places);

@@ -70,9 +70,10 @@ class Rank {
   virtual const Timeline& timeline() const = 0;
   virtual const std::vector<Shares>& shares() const = 0;
   virtual std::vector<result::OpRecord> records() const = 0;
-  virtual std::vector<float> parameters() const = 0;  // parameter_values()
-  virtual std::vector<float> loss_scale() const = 0;  // loss_scale() of parameters.h
-  virtual std::int64_t held_bytes() const = 0;        // of the arena
+  virtual std::vector<float> parameters() const = 0;    // parameter_values()
+  virtual std::vector<float> loss_scale() const = 0;    // loss_scale() of parameters.h
+  virtual std::int64_t held_bytes() const = 0;          // of the arena
+  virtual double first_weights_s() const { return 0; }  // that it took to get them from others, or to send them
   virtual CheckpointUse checkpoint_use() const { return {}; }
   virtual std::vector<model::RoutedChoices> routing() const { return {}; }  // if it was recorded
   virtual std::vector<TransferStart> transfer_starts() const { return {}; }

@@ -62,8 +62,8 @@ std::string collectives_section(const std::vector<StoredResult>& runs, const Run
     return table(collective_rows(r, kMost)) +
            fmt::format(
                "<p class=\"note\">Calls of the step over all groups; the time is the mean from when all members "
-               "had come; channels are thread blocks on each GPU; known: how the time alone is.{}</p>\n",
-               more);
+               "had come; channels are thread blocks on each GPU; known: how the time alone is.{} {}</p>\n",
+               more, collective_path_sentence(r));
   });
 }
 

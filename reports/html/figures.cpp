@@ -110,7 +110,8 @@ bool same_memory(const StageMemory& a, const StageMemory& b) {
          std::all_of(kMemory.begin(), kMemory.end(), [&](const MemoryClass& c) { return a.*c.bytes == b.*c.bytes; });
 }
 
-std::string memory_bar(const StageMemory& stage, double y, double height, double scale) {
+// `limit`: where the line of the capacity is, which what is written beside the bar keeps off.
+std::string memory_bar(const StageMemory& stage, double y, double height, double scale, double limit) {
   std::string out;
   double x = kLabel;
   for (const MemoryClass& c : kMemory) {
@@ -122,7 +123,9 @@ std::string memory_bar(const StageMemory& stage, double y, double height, double
     x += width;
   }
   const std::string on = stage.device.empty() ? "" : " on " + stage.device;
-  return out + words(x + 8, y + height / 2 + 4, format_bytes(Bytes(stage.peak)) + on);
+  const std::string text = format_bytes(Bytes(stage.peak)) + on;
+  const bool crossed = x <= limit && limit <= x + 12 + 7 * static_cast<double>(text.size());
+  return out + words((crossed ? limit : x) + 8, y + height / 2 + 4, text);
 }
 
 std::string memory_table(const Result& r) {
@@ -182,6 +185,7 @@ std::string memory_figure(const Result& r) {
   const double scale =
       (kBarWidth - 60) / static_cast<double>(std::max(worst->peak, capacity_shown ? r.memory_capacity : 0));
   constexpr double kHeight = 20, kGap = 6;
+  const double limit = capacity_shown ? kLabel + static_cast<double>(usable_memory(r).count()) * scale : 2 * kWidth;
   std::string bars;
   double y = capacity_shown ? 22 : 0;
   for (std::size_t i = 0; i < r.stages.size(); y += kHeight + kGap) {
@@ -190,17 +194,16 @@ std::string memory_figure(const Result& r) {
     bars += words(0, y + kHeight / 2 + 4,
                   end - i == 1 ? fmt::format("stage {}", r.stages[i].stage)
                                : fmt::format("stages {}–{}", r.stages[i].stage, r.stages[end - 1].stage));
-    bars += memory_bar(r.stages[i], y, kHeight, scale);
+    bars += memory_bar(r.stages[i], y, kHeight, scale, limit);
     i = end;
   }
   std::string out =
       open_figure(y, fmt::format("Memory of a {} at its peak, by stage and class", device_noun(r))) + bars;
   if (capacity_shown) {
-    const double x = kLabel + static_cast<double>(usable_memory(r).count()) * scale;
-    out += fmt::format("<line class=\"limit\" x1=\"{0}\" x2=\"{0}\" y1=\"16\" y2=\"{1}\"/>\n", coordinate(x),
+    out += fmt::format("<line class=\"limit\" x1=\"{0}\" x2=\"{0}\" y1=\"16\" y2=\"{1}\"/>\n", coordinate(limit),
                        coordinate(y));
-    const char* limit = r.memory_headroom > 0 ? "capacity less headroom " : "capacity ";
-    out += words(x, 12, limit + format_bytes(usable_memory(r)), x > kWidth - 160 ? "end" : "middle");
+    const char* what = r.memory_headroom > 0 ? "capacity less headroom " : "capacity ";
+    out += words(limit, 12, what + format_bytes(usable_memory(r)), limit > kWidth - 160 ? "end" : "middle");
   }
   out += "</svg>\n";
   if (!capacity_shown && r.memory_capacity > 0)

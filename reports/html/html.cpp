@@ -13,6 +13,7 @@
 #include "reports/html/errors.h"
 #include "reports/html/figures.h"
 #include "reports/html/frame.h"
+#include "reports/html/history.h"
 #include "reports/html/page_files.h"
 #include "reports/html/payload.h"
 #include "reports/html/plan.h"
@@ -213,6 +214,7 @@ std::string run_sections(const Runs& runs, const Names& names, const std::vector
   out += section("collectives", "Collectives", collectives_section(runs, names));
   out += section("links", "Busiest links", links_section(runs, names));
   out += section("errors", "Simulated against measured", errors_table(runs, names));
+  out += section("steps", "Step by step", history_section(runs, names));
   return out + section("loss", "Loss", loss_section(runs, names));
 }
 

@@ -266,6 +266,7 @@ std::vector<std::string> answered(const Result& r, const HtmlOptions& options) {
   if (const std::string input = input_text(r); !input.empty()) sentences.push_back("Input: " + input + ".");
   for (const auto& [label, text] : server_rows(r)) sentences.push_back(label + ": " + text + ".");
   if (r.local_steps.known) sentences.push_back("Local steps: " + local_steps_text(r.local_steps) + ".");
+  if (r.first_weights.known) sentences.push_back("First weights: " + first_weights_text(r) + ".");
   if (const std::string epoch = epoch_text(r); !epoch.empty()) sentences.push_back("An epoch: " + epoch + ".");
   for (std::string& sentence : learning_rate_sentences(r)) sentences.push_back(std::move(sentence));
   if (const std::string framework = chosen_framework(r); !framework.empty()) sentences.push_back(framework);

@@ -35,13 +35,18 @@ void Composed::make_resources() {
   for (std::size_t n = 0; n < parts_.type_of.size(); ++n) {
     const auto t = static_cast<std::size_t>(parts_.type_of[n]);
     const NodeGraph& type = parts_.types[t];
-    NodeOfCluster node{parts_.type_of[n], nics, static_cast<ResourceId>(resources_.size()), {}};
+    NodeOfCluster node{parts_.type_of[n], nics, static_cast<ResourceId>(resources_.size()), -1, {}};
     for (const NodeLink& link : type.links) {
       if (link.missing || link.bandwidth.per_s() == 0) continue;
       const std::string& a = type.vertices[static_cast<std::size_t>(link.a)].name;
       const std::string& b = type.vertices[static_cast<std::size_t>(link.b)].name;
       resources_.push_back({fmt::format("node{}/{}->{}", n, a, b), link.kind, link.bandwidth});
       resources_.push_back({fmt::format("node{}/{}->{}", n, b, a), link.kind, link.bandwidth});
+    }
+    // Each byte is written there and read.
+    if (const Bandwidth memory = type.host.value_or(parts_.host).bandwidth; type.through_host && memory.per_s() > 0) {
+      node.host_memory = static_cast<ResourceId>(resources_.size());
+      resources_.push_back({fmt::format("node{}/host-memory", n), ResourceKind::host, Bandwidth(memory.per_s() / 2)});
     }
     const std::size_t count = type.of_kind(VertexKind::nic).size();
     std::vector<bool> joined;
@@ -109,6 +114,28 @@ Composed::Place Composed::place_of(const Rank& r) const {
   return {node, nodes_[static_cast<std::size_t>(node)].own_nic[static_cast<std::size_t>(r.place)]};
 }
 
+bool Composed::gpudirect() const {
+  return std::none_of(parts_.types.begin(), parts_.types.end(),
+                      [](const NodeGraph& type) { return type.through_host; });
+}
+
+// What the links on the way through the host leave a device while all of the node's send to their NICs.
+Bandwidth Composed::staged_rate(const UsedNode& used, const NodeGraph& type) const {
+  const NodeOfCluster& node = nodes_[static_cast<std::size_t>(used.node)];
+  std::map<int, int> users;  // by directed link
+  for (const int r : used.ranks) {
+    const int place = rank(r).place, nic = node.own_nic[static_cast<std::size_t>(place)];
+    if (nic < 0) continue;
+    for (const int directed : ways_[static_cast<std::size_t>(node.type)].to_nic(place, nic).links) ++users[directed];
+  }
+  std::int64_t least = 0;
+  for (const auto& [directed, count] : users) {
+    const std::int64_t rate = type.links[static_cast<std::size_t>(directed / 2)].bandwidth.per_s() / count;
+    if (rate > 0 && (least == 0 || rate < least)) least = rate;
+  }
+  return Bandwidth(least);
+}
+
 NodeView Composed::node_view(int node) const {
   const UsedNode& used = ranks_on_.at(static_cast<std::size_t>(node));
   const NodeGraph& type = parts_.types[static_cast<std::size_t>(nodes_[static_cast<std::size_t>(used.node)].type)];
@@ -117,6 +144,8 @@ NodeView Composed::node_view(int node) const {
   view.devices = static_cast<int>(used.ranks.size());
   view.nics = static_cast<int>(type.of_kind(VertexKind::nic).size());
   if (view.nics > 0) view.nic = type.nic, view.net_hop = type.nic_latency;
+  if (type.through_host)
+    if (const Bandwidth rate = staged_rate(used, type); rate.per_s() > 0) view.nic = std::min(view.nic, rate);
   view.host = type.host.value_or(parts_.host);
   std::vector<int> places;
   for (const int r : used.ranks) places.push_back(rank(r).place);
@@ -197,6 +226,7 @@ void Composed::append(const NodeWay& way, int node, Route& route) const {
     const ResourceId id = of_link[static_cast<std::size_t>(directed / 2)];
     if (id >= 0) route.resources.push_back(n.first_resource + id + directed % 2);
   }
+  if (way.staged && n.host_memory >= 0) route.resources.push_back(n.host_memory);
   route.latency += way.latency;
 }
 

@@ -53,6 +53,7 @@ class Composed final : public Cluster {
   Route route(int from, int to, int channel) const override;
   HostSharing host_sharing() const override { return {}; }
   bool network_adds_up() const override { return parts_.sharp; }
+  bool gpudirect() const override;
   std::vector<int> torus() const override {
     const Fabric& fabric = routes_.fabric();
     return fabric.wraps ? fabric.torus : std::vector<int>();
@@ -68,8 +69,8 @@ class Composed final : public Cluster {
  private:
   struct NodeOfCluster {
     int type = 0, first_nic = 0;
-    ResourceId first_resource = 0;
-    std::vector<int> own_nic;  // of each device, -1: none
+    ResourceId first_resource = 0, host_memory = -1;  // -1: no limit, or nothing goes through it
+    std::vector<int> own_nic;                         // of each device, -1: none
   };
   struct UsedNode {
     int node = 0;
@@ -93,6 +94,7 @@ class Composed final : public Cluster {
   void place_ranks();
   int leaf(int node, int nic) const;
   Ends ends_of(const Rank& a, const Rank& b) const;
+  Bandwidth staged_rate(const UsedNode& used, const NodeGraph& type) const;
   void append(const NodeWay& way, int node, Route& route) const;
   void append_fabric(const Ends& ends, const Flow& flow, Route& route) const;
 

@@ -42,6 +42,9 @@ struct NodeGraph {
   // Of a node of its own kind in a mixed cluster: its device file and its host's memory; else the topology file's.
   std::string device = {};
   std::optional<HostMemory> host = {};
+  // Without direct transfers between devices and NICs (GPUDirect RDMA) what leaves the node or enters it lies in the
+  // host's memory in between.
+  bool through_host = false;
   int add(std::string name, VertexKind kind);
   void join(int a, int b, ResourceKind kind, Bandwidth bandwidth, Time latency);
   std::vector<int> of_kind(VertexKind kind) const;
@@ -77,8 +80,12 @@ struct NodeWay {
   std::vector<int> links;
   Time latency;
   int cost = 0;
+  bool staged = false;  // by way of the host's memory
 };
 
+// Where a node is `through_host`, a way between a device and a NIC is that from the device to the host bridge next to
+// it and on from there, as NCCL diverts what GPUDirect cannot take (src/graph/paths.cc, ncclTopoComputePaths: "divert
+// all traffic through the CPU local to the GPU"), with the latency of the first part besides.
 class NodeWays {
  public:
   explicit NodeWays(const NodeGraph& graph);

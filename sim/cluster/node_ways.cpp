@@ -80,6 +80,24 @@ NodeWay way_to(const NodeGraph& graph, const std::vector<Reached>& reached, int 
   return way;
 }
 
+// By way of the host bridge next to `device`; `reached`: from there.
+NodeWay staged_way(const NodeGraph& graph, const Adjacency& out, const std::vector<Reached>& reached, int device,
+                   int nic) {
+  int nearest = -1;
+  for (const int host : graph.of_kind(VertexKind::host))
+    if (nearest < 0 || reached[static_cast<std::size_t>(host)].cost < reached[static_cast<std::size_t>(nearest)].cost)
+      nearest = host;
+  if (nearest < 0) return {};
+  NodeWay way = way_to(graph, reached, device, nearest);
+  const NodeWay on = way_to(graph, reach(graph, out, nearest), nearest, nic);
+  way.exists = way.exists && on.exists;
+  way.links.insert(way.links.end(), on.links.begin(), on.links.end());
+  way.latency += on.latency;
+  way.cost += kBridge + on.cost;
+  way.staged = true;
+  return way;
+}
+
 // All cycles through devices 0 .. n-1 that start at 0, each in one of its two directions, in lexicographic order.
 void cycles(std::vector<int>& order, std::vector<bool>& used, const std::function<bool(int, int)>& joined,
             const std::function<void(const std::vector<int>&)>& found) {
@@ -137,7 +155,9 @@ NodeWays::NodeWays(const NodeGraph& graph) {
   for (const int device : devices) {
     const std::vector<Reached> reached = reach(graph, out, device);
     for (const int other : devices) ways_.push_back(way_to(graph, reached, device, other));
-    for (const int nic : nics) ways_.push_back(way_to(graph, reached, device, nic));
+    for (const int nic : nics)
+      ways_.push_back(graph.through_host ? staged_way(graph, out, reached, device, nic)
+                                         : way_to(graph, reached, device, nic));
   }
 }
 

@@ -24,7 +24,7 @@ namespace {
 constexpr int kMaxDevices = 1 << 20;
 // Keys of the topology file that the scenario has under the same name (sim/plan/scenario.cpp hands them on as
 // overrides).
-constexpr const char* kScenarioKeys[] = {"nodes", "placement", "jobs", "faults", "background"};
+constexpr const char* kScenarioKeys[] = {"nodes", "placement", "jobs", "faults", "background", "gpudirect"};
 
 std::string topology_path(const std::string& topology, const std::string& data_root) {
   if (topology.find('/') != std::string::npos || topology.ends_with(".yaml") || topology.ends_with(".yml"))
@@ -105,6 +105,25 @@ void refuse_missing(const Node& root, const Conditions& conditions) {
     if (conditions.faults[i].missing || conditions.faults[i].latency > Time())
       root.get("faults").at(i).error("a fat_tree keeps no links to leave out or to lengthen, only shares of them",
                                      "share or bandwidth; or a topology of kind: composed, as hgx-h200");
+}
+
+// gpudirect: false, of nodes of which it is known how devices reach their host.
+void divert_through_hosts(const Node& root, bool composes, ComposedFile& file) {
+  const auto refuse = [&] {
+    root.get("gpudirect")
+        .error("the topology's nodes have no PCIe links by which devices and NICs reach their host",
+               "a topology of kind: composed with 'pcie', such as aws-p4d, hgx-h200 or ethernet-a100");
+  };
+  if (!composes) return refuse();
+  for (NodeGroup& group : file.groups) {
+    group.graph.through_host = true;
+    const std::vector<int> nics = group.graph.of_kind(VertexKind::nic);
+    if (nics.empty()) continue;
+    const NodeWays ways(group.graph);
+    for (int d = 0; d < group.devices; ++d)
+      for (int k = 0; k < static_cast<int>(nics.size()); ++k)
+        if (!ways.to_nic(d, k).exists) return refuse();
+  }
 }
 
 // What the nodes are, where they are of several kinds: "DGX H100 SuperPOD: 4 nodes of h100-sxm, 4 of a100-sxm-80g".
@@ -191,6 +210,8 @@ std::unique_ptr<Cluster> build_cluster(const std::string& topology, int devices,
     composed = read_composed(root, open);
     composed.host = tree.host;
   }
+  if (accelerators && !root.boolean("gpudirect", true) && diagnostics.empty())
+    divert_through_hosts(root, composes, composed);
   if (diagnostics.empty() && accelerators) {
     first_device = composes ? first_devices(composed) : first_devices(tree);
     conditions = read_conditions(root, devices, first_device, job);

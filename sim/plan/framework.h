@@ -88,6 +88,11 @@ struct FrameworkProfile {
   // it again (cuDNN's persistent mode): of 16-bit maps whose channels lie together, and of maps that lie channel by
   // channel.
   bool keeps_norm_channels_last = false, keeps_norm_channels_first = false;
+  // How ranks come by the same weights before the first step: training.first_weights; if they are sent, from so many
+  // bytes on a message is full (0: each parameter alone), and whether the model is cast to the training's precision
+  // before (else what is sent is in the fp32 of the optimizer's copy).
+  bool broadcasts_first_weights = false, first_weights_cast = false;
+  Bytes first_weights_bucket{250 << 20};
   bool fused_optimizer = true;  // false: a pass over the tensors an arithmetic operation
   ShardGather shard_gather = ShardGather::ahead;
   // ZeRO-3: a parameter of at least so many elements is sharded, gathered and reduced on its own; the others stay

@@ -109,6 +109,16 @@ std::vector<Key> cluster_keys() {
        .meaning = "keys of the topology file to change, nested or dotted",
        .example = "{nic: {bandwidth: 100Gbps}}",
        .related = "cluster.topology"},
+      {.path = "cluster.gpudirect",
+       .type = KeyType::boolean,
+       .fallback = "true",
+       .meaning =
+           "bytes go between GPUs and NICs directly (GPUDirect RDMA); `false`: through the memory of their host, "
+           "as with NCCL's `NCCL_NET_GDR_LEVEL=LOC` or without the driver's module: over the GPU's PCIe link to "
+           "the host bridge, and over the NIC's back, links that others share; of topologies with PCIe links",
+       .example = "false",
+       .related = "cluster.topology cluster.overrides cluster.collectives",
+       .field = &ClusterRequest::gpudirect},
       {.path = "cluster.placement",
        .type = KeyType::free_list,
        .fallback = "[]",

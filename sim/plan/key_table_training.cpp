@@ -16,6 +16,10 @@ std::string reduced_type(const FrameworkProfile& profile) {
   return profile.fp32_reduction ? gradient_type(profile) : "the precision";
 }
 
+std::string first_weights_of(const FrameworkProfile& profile) {
+  return profile.broadcasts_first_weights ? "broadcast" : "seeded";
+}
+
 }  // namespace
 
 std::vector<Key> training_keys() {
@@ -351,6 +355,19 @@ std::vector<Key> training_keys() {
        .example = "42",
        .related = "model.dropout",
        .field = &Training::seed},
+      {.path = "training.first_weights",
+       .type = KeyType::choice,
+       .origin = Default::framework,
+       .values = {"seeded", "broadcast"},
+       .meaning = "where ranks have their first weights from: `seeded`: each draws its own, by the seed, so that all "
+                  "have the same (Megatron-LM); `broadcast`: before the first step rank 0 sends what it has drawn to "
+                  "the ranks that hold the same (DistributedDataParallel, Horovod, DeepSpeed, FSDP's "
+                  "`sync_module_states`), which takes time once",
+       .example = "broadcast",
+       .related = "training.seed framework plan.zero plan.zero_group failures.restart",
+       .field = &Training::first_weights,
+       .framework = first_weights_of,
+       .in_result = true},
       {.path = "training.base_batch",
        .type = KeyType::integer,
        .origin = Default::derived,

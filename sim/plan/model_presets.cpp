@@ -42,12 +42,11 @@ Node open_preset(const Node& at, const std::string& name, const std::string& dat
   if (!is_preset(name, data_root)) {
     const auto names = preset_names(data_root);
     const std::string near = nearest(name, names);
-    std::string known;
-    for (const std::string& one : names) known += (known.empty() ? "" : ", ") + one;
     const std::string folder = preset_folder(data_root).string();
     at.error(names.empty() ? fmt::format("there are no model presets in '{}'", folder)
-                           : fmt::format("no model preset of this name, expected one of {}", known),
-             near.empty() ? "" : fmt::format("did you mean '{}'?", near));
+                           : fmt::format("no model preset of this name, of {}", names.size()),
+             near.empty() ? "rehearse list models names them; or {hf: path/config.json}"
+                          : fmt::format("did you mean '{}'?", near));
     return Node();
   }
   try {

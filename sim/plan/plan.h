@@ -170,6 +170,10 @@ struct Plan {
   AxisOrder rank_order = {Axis::tensor, Axis::context, Axis::expert, Axis::data, Axis::pipeline};
 };
 
+// Where ranks have their first weights from: seeded: each draws its own part, by the seed and places in whole
+// parameters, so that all have the same; broadcast: rank 0 draws, and sends to those that hold the same.
+enum class FirstWeights : unsigned char { seeded, broadcast };
+
 struct Training {
   std::int64_t global_batch = 1, seq_len = 1;
   Documents documents = Documents::none;
@@ -201,6 +205,7 @@ struct Training {
   double loss_scale = 65536;  // fp16: at first
   std::int64_t loss_scale_interval = 2000;
   std::int64_t seed = 1;
+  FirstWeights first_weights = FirstWeights::seeded;
   // Low-rank adaptation (Hu et al. 2021, arXiv 2106.09685): of rank 0 there is none. Else adapters alone are trained.
   std::int64_t lora_rank = 0;
   double lora_alpha = 0;  // what an adapter gives is multiplied by lora_alpha / lora_rank

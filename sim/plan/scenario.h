@@ -42,6 +42,7 @@ struct ClusterRequest {
   std::vector<std::pair<std::string, std::string>>
       overrides;                      // topology key path -> value, e.g. nic.bandwidth: 100Gbps
   std::int64_t threads_per_rank = 0;  // 0: auto (cores / ranks); CPU only
+  bool gpudirect = true;              // false is among the overrides, too
   SizeOrShare headroom;               // of each device's memory: what must stay free for a plan to fit
   std::vector<PinnedCollective> collectives;
 };

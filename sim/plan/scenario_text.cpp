@@ -24,6 +24,24 @@ std::string found_from(const Node& node, const std::string& key, const std::stri
   return {};
 }
 
+// A value in one line, with the whole paths of files that it names, in lists of files and of mappings too. What a job
+// beside this one is assigned is that file's matter.
+std::string text_with_paths(const Node& node, const std::string& key, const std::string& folder) {
+  std::string text;
+  if (node.kind() == Node::Kind::sequence) {
+    for (std::size_t i = 0; i < node.size(); ++i)
+      text += (i > 0 ? ", " : "") + text_with_paths(node.at(i), key, folder);
+    return "[" + text + "]";
+  }
+  if (node.kind() == Node::Kind::mapping && key != "set") {
+    for (const std::string& inner : node.keys())
+      text += (text.empty() ? "" : ", ") + inner + ": " + text_with_paths(node.get(inner), inner, folder);
+    return "{" + text + "}";
+  }
+  const std::string path = found_from(node, key, folder);
+  return path.empty() ? detail::flow_text(node) : path;
+}
+
 void write(const Node& node, const std::string& indent, const std::string& folder, std::string& out) {
   for (const std::string& key : node.keys()) {
     const Node child = node.get(key);
@@ -32,8 +50,7 @@ void write(const Node& node, const std::string& indent, const std::string& folde
       write(child, indent + "  ", folder, out);
       continue;
     }
-    const std::string path = found_from(child, key, folder);
-    out += fmt::format("{}{}: {}\n", indent, key, path.empty() ? detail::flow_text(child) : path);
+    out += fmt::format("{}{}: {}\n", indent, key, text_with_paths(child, key, folder));
   }
 }
 

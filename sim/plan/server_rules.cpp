@@ -9,6 +9,7 @@ namespace rehearse::plan::detail {
 void resolve_servers(const Sections& sections, Scenario& scenario) {
   Plan& plan = scenario.plan;
   const Node& node = sections.plan;
+  if (plan.served() && !sections.training.has("first_weights")) scenario.training.first_weights = FirstWeights::seeded;
   if (!plan.served()) {
     const char* const none = "plan.servers 1 or more, or leave it out";
     if (plan.consistency != Consistency::synchronous)
@@ -92,6 +93,9 @@ void check_steps(const Node& servers, const Scenario& s) {
 void check_servers(const Sections& sections, const Scenario& scenario) {
   if (!scenario.plan.served()) return;
   const Node servers = sections.plan.get("servers");
+  if (scenario.training.first_weights == FirstWeights::broadcast)
+    sections.training.get("first_weights")
+        .error("workers pull their parameters from the servers, the first ones too", "first_weights: seeded");
   check_split(servers, scenario.plan);
   check_steps(servers, scenario);
   if (scenario.plan.server_devices == ServerDevices::workers && scenario.plan.servers > scenario.plan.data)

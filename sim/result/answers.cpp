@@ -38,6 +38,7 @@ void write_collectives(const Result& r, JsonWriter& json) {
     json.open('{').key("kind").text(c.kind).key("group").text(c.group).key("ranks").integer(c.ranks);
     json.key("nodes").integer(c.nodes).key("bytes").integer(c.bytes);
     json.key("algorithm").text(c.algorithm).key("protocol").text(c.protocol).key("pinned").boolean(c.pinned);
+    if (!c.path.empty()) json.key("path").text(c.path);
     json.key("channels").integer(c.channels).key("fidelity").text(c.fidelity);
     json.key("count").integer(c.count).key("alone_s").seconds(c.alone_ps).key("mean_s").seconds(c.mean_ps);
     json.key("coverage").text(c.coverage).key("interval").open('[').real(c.low).real(c.high).close(']').close('}');
@@ -204,6 +205,15 @@ void write_local_steps(const LocalSteps& l, JsonWriter& json) {
   json.key("inner_step_time_s").seconds(l.inner_ps).key("outer_step_time_s").seconds(l.outer_ps).close('}');
 }
 
+void write_first_weights(const FirstWeights& f, JsonWriter& json) {
+  json.key("first_weights").open('{').key("time_s").seconds(f.time_ps).key("bytes").integer(f.bytes);
+  json.key("messages").integer(f.messages);
+  if (f.link_bytes > 0) json.key("link_bytes").integer(f.link_bytes);
+  json.key("ways").open('[');
+  for (const std::string& way : f.ways) json.text(way);
+  json.close(']').close('}');
+}
+
 void write_servers(const ParameterServers& p, JsonWriter& json) {
   json.key("parameter_servers").open('{').key("servers").integer(p.servers).key("workers").integer(p.workers);
   json.key("consistency").text(p.consistency);
@@ -253,6 +263,7 @@ void write_answers(const Result& r, JsonWriter& json) {
   if (r.pace.known()) write_pace(r.pace, json);
   if (r.gpu.known()) write_gpu(r.gpu, json);
   if (r.local_steps.known) write_local_steps(r.local_steps, json);
+  if (r.first_weights.known) write_first_weights(r.first_weights, json);
   if (r.servers.known) write_servers(r.servers, json);
 }
 

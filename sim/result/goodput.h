@@ -39,6 +39,7 @@ WeekQuantiles week_quantiles(std::vector<double> values);
 
 struct Goodput {
   std::string scenario_name;
+  std::string batch;                                  // a step's, for people
   std::int64_t gpus = 0, hosts = 0, spare_hosts = 0;  // -1: as many as are needed
   // Of a step with so many replicas missing, seconds; empty: the run waits where no spare host is left.
   std::vector<double> step_s_missing;
@@ -52,6 +53,7 @@ struct Goodput {
   double best_interval_s = 0, young_s = 0, daly_s = 0;
   double expected_ratio = 0, expected_at_best = 0;  // closed form; spare hosts never run out
   std::vector<Weeks> samples;
+  double first_weights_s = 0;     // of each restart besides failures.restart: rank 0 sends its weights
   double price_per_gpu_hour = 0;  // 0: not given
 
   double cost_of(const Weeks& weeks) const;  // spare hosts stand by and are paid for

@@ -50,6 +50,7 @@ void read_collectives(JsonReader& in, const Json& document, Result& r) {
     c.bytes = in.integer(item, path, "bytes");
     c.algorithm = in.text(item, path, "algorithm"), c.protocol = in.text(item, path, "protocol");
     c.pinned = in.boolean(item, path, "pinned");
+    if (item.contains("path")) c.path = in.text(item, path, "path");
     c.channels = in.integer(item, path, "channels"), c.fidelity = in.text(item, path, "fidelity");
     c.count = in.integer(item, path, "count");
     c.alone_ps = in.picoseconds(item, path, "alone_s"), c.mean_ps = in.picoseconds(item, path, "mean_s");
@@ -217,6 +218,23 @@ void read_local_steps(JsonReader& in, const Json& document, Result& r) {
   l.outer_ps = in.picoseconds(local, "local_steps", "outer_step_time_s");
 }
 
+void read_first_weights(JsonReader& in, const Json& document, Result& r) {
+  const std::string path = "first_weights";
+  const Json& from = in.object(document, "", path);
+  FirstWeights& f = r.first_weights;
+  f.known = true;
+  f.time_ps = in.picoseconds(from, path, "time_s");
+  f.bytes = read_count(in, from, path, "bytes", 1);
+  f.messages = read_count(in, from, path, "messages", 1);
+  if (from.contains("link_bytes")) f.link_bytes = read_count(in, from, path, "link_bytes", 0);
+  for (const Json& way : in.array(from, path, "ways")) {
+    if (way.is_string())
+      f.ways.push_back(way.get<std::string>());
+    else
+      in.fail(path + ".ways", fmt::format("expected texts, found {}", way.dump()));
+  }
+}
+
 std::vector<double> read_numbers(JsonReader& in, const Json& object, const std::string& path, const char* key) {
   std::vector<double> numbers;
   for (const Json& item : in.array(object, path, key)) {
@@ -281,6 +299,7 @@ void read_answers(JsonReader& in, const Json& document, Result& r) {
   if (document.contains("pace")) read_pace(in, document, r);
   if (document.contains("gpu")) read_gpu(in, document, r);
   if (document.contains("local_steps")) read_local_steps(in, document, r);
+  if (document.contains("first_weights")) read_first_weights(in, document, r);
   if (document.contains("parameter_servers")) read_servers(in, document, r);
   if (document.contains("what_if"))
     for_objects(in, document, "", "what_if", [&](const Json& item, const std::string& path) {

@@ -210,6 +210,8 @@ StoredResult read_directory(const std::string& dir) {
   stored.directory = dir;
   stored.result = parse_result_json((fs::path(dir) / "result.json").string(), read_file(dir, "result.json"));
   parse_ops_csv((fs::path(dir) / "ops.csv").string(), read_file(dir, "ops.csv"), stored);
+  if (const fs::path steps = fs::path(dir) / "steps.csv"; fs::exists(steps, error))
+    stored.history = parse_steps_csv(steps.string(), read_file(dir, "steps.csv"));
   return stored;
 }
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "sim/result/result.h"
+#include "sim/result/step_history.h"
 
 namespace rehearse::result {
 
@@ -41,6 +42,7 @@ struct StoredResult {
   std::vector<OpText> texts;
   std::vector<OpRow> ops;            // in the file's order: by rank, then start
   std::vector<std::string> streams;  // that rows name as woken_by
+  StepHistory history;               // of steps.csv, where the directory has one
 
   const OpText& text_of(const OpRow& row) const { return texts[row.text]; }
 };

@@ -119,13 +119,14 @@ struct CollectiveUse {
   std::int64_t bytes = 0;             // full size of one call
   std::string algorithm, protocol;    // "ring", "ll128"; protocol "": none is known
   bool pinned = false;                // by the scenario
-  std::int64_t channels = 0;          // thread blocks a rank, one a channel; 0: not known
-  std::string fidelity;               // "step": message by message, "flow": one flow, "analytic": no contention
-  std::string coverage;               // of its time alone: exact, interpolated, extrapolated, spec
-  double low = 1, high = 1;           // factors of that time
-  std::int64_t count = 0;             // calls that ended in the step, over all instances
-  std::int64_t alone_ps = 0;          // one call with the network to itself
-  std::int64_t mean_ps = 0;           // of those calls, from when all members had come, rounded down
+  std::string path;           // on GPUs of several nodes, between GPUs and NICs: "gpudirect", "host_memory"; else ""
+  std::int64_t channels = 0;  // thread blocks a rank, one a channel; 0: not known
+  std::string fidelity;       // "step": message by message, "flow": one flow, "analytic": no contention
+  std::string coverage;       // of its time alone: exact, interpolated, extrapolated, spec
+  double low = 1, high = 1;   // factors of that time
+  std::int64_t count = 0;     // calls that ended in the step, over all instances
+  std::int64_t alone_ps = 0;  // one call with the network to itself
+  std::int64_t mean_ps = 0;   // of those calls, from when all members had come, rounded down
 };
 
 // One quantity over samples: order statistics, p is the ceil(p/100 n)-th smallest.
@@ -206,6 +207,16 @@ struct LocalSteps {
   std::string outer;  // "average", "nesterov"
   // A round; the mean of its steps but the last, 0 if that is the only one; the last.
   std::int64_t round_ps = 0, inner_ps = 0, outer_ps = 0;
+};
+// The phase before the first step in which rank 0's weights become everybody's (training.first_weights: broadcast); no
+// part of any step.
+struct FirstWeights {
+  bool known = false;             // false: each rank draws its own, or no two hold the same
+  std::int64_t time_ps = 0;       // until the last rank has all; measured: drawing them too
+  std::int64_t bytes = 0;         // that a rank is sent, of the stage with most
+  std::int64_t messages = 0;      // in which they come
+  std::int64_t link_bytes = 0;    // simulated: sum over all links of what they carry
+  std::vector<std::string> ways;  // simulated: "ring/simple", as the collectives of a step
 };
 // Parameter servers (plan.servers), in place of a common step: iterations of workers and updates of servers between
 // times that are both in the steady run. step_time is the mean time in which as many gradients are applied as make a
@@ -334,6 +345,7 @@ struct Result {
   Pace pace;  // of the machine while it was measured, or of a simulation while it was calibrated; unknown: none
   GpuRun gpu;
   LocalSteps local_steps;
+  FirstWeights first_weights;
   ParameterServers servers;
   std::vector<JobResult> jobs;  // the one that all else is about first; empty: it is alone
   // Not in result.json.

@@ -122,6 +122,8 @@ result::Goodput goodput_of(const plan::Scenario& s, double step_s, std::int64_t 
       s.checkpoint.bytes > Bytes() ? static_cast<double>(s.checkpoint.bytes.count()) : checkpoint_bytes(s);
 
   WeeksRequest r = weeks_of(s, step_s, g.hosts, g.checkpoint_bytes);
+  g.first_weights_s = options.first_weights_s;
+  r.restart_s += options.first_weights_s;
   r.seconds = options.days * kSecondsOfDay;
   if (options.units > 0) r.steps = static_cast<std::int64_t>(std::ceil(options.units / g.tokens_per_step));
   g.mean_time_to_failure_s = 1 / r.rate();

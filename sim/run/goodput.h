@@ -18,6 +18,7 @@ struct GoodputOptions {
   std::int64_t samples = 1000;
   double price_per_gpu_hour = 0;
   int threads = 1;
+  double first_weights_s = 0;  // after each restart, before its first step (result::FirstWeights)
   // Of failures.without_spares: fewer_replicas: the step with so many replicas missing, seconds.
   std::function<double(std::int64_t missing)> step_s_missing;
 };

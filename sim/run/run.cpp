@@ -22,6 +22,7 @@
 #include "sim/run/describe_scenario.h"
 #include "sim/run/device_kinds.h"
 #include "sim/run/energy.h"
+#include "sim/run/first_weights.h"
 #include "sim/run/fit.h"
 #include "sim/run/jobs.h"
 #include "sim/run/parameter_servers.h"
@@ -288,6 +289,10 @@ result::Result simulate_scenario(const plan::Scenario& given, const Options& opt
         program, grid, [&](const Role& role, const program::Op& op) { return coverage_of(prepared, role, op); }, out);
   }
   simulate_all(prepared, scenario, options, std::move(engine_options), out);
+  out.first_weights = first_weights_of(prepared);
+  for (result::CollectiveUse& use : out.collectives)
+    if (use.nodes > 1 && !prepared.costs().device().cpu)
+      use.path = prepared.cluster().gpudirect() ? "gpudirect" : "host_memory";
 
   out.wall_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
   rusage usage{};

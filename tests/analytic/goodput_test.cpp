@@ -272,5 +272,25 @@ TEST(Goodput, ASampleIsItself) {
   EXPECT_NE(many.samples[0].shares, many.samples[1].shares);
 }
 
+// What rank 0 sends before the first step it sends after each restart: as if failures.restart were that much longer.
+TEST(Goodput, FirstWeightsArePartOfARestart) {
+  const std::string text =
+      "rehearse: 1\nmodel: {family: gpt, layers: 2, hidden: 64, heads: 4, vocab: 512, max_seq_len: 64}\n"
+      "cluster: {topology: dgx-a100, gpus: 16}\ncheckpoint: {storage_bandwidth: 1GB/s}\n"
+      "failures: {host_mtbf_hours: 24, restart: RESTART}\n";
+  const auto weeks = [&](const char* restart, double first_weights_s) {
+    std::string own = text;
+    own.replace(own.find("RESTART"), 7, restart);
+    GoodputOptions options;
+    options.days = 30, options.samples = 20, options.first_weights_s = first_weights_s;
+    return goodput_of(scenario_from(own), 1, 8, options);
+  };
+  const result::Goodput longer = weeks("90s", 0), sent = weeks("60s", 30), neither = weeks("60s", 0);
+  EXPECT_EQ(sent.expected_ratio, longer.expected_ratio);
+  EXPECT_LT(sent.expected_ratio, neither.expected_ratio);
+  for (std::size_t i = 0; i < sent.samples.size(); ++i)
+    EXPECT_EQ(sent.samples[i].shares, longer.samples[i].shares) << i;
+}
+
 }  // namespace
 }  // namespace rehearse::run

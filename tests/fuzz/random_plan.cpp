@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <string_view>
 
 namespace rehearse::fuzz {
 namespace {
@@ -67,6 +69,15 @@ class Writer {
     const bool no_servers = splits || !goes_with_servers(text);
     if (s_.data > 1 && (!no_servers || c_.below(64) == 1) && c_.below(3) != 1) give_servers(text);
     if (s_.data > 1 && (goes_with_compression(text) || c_.below(64) == 1) && c_.below(4) == 1) give_compression(text);
+    // Parameter servers hand out the first weights themselves.
+    if (c_.below(8) == 1 && (text.find("  servers: ") == std::string::npos || c_.below(32) == 1))
+      text.insert(text.find("training: {") + 11, "first_weights: broadcast, ");
+    // Of topologies without PCIe links it is refused, as where nodes of several kinds are listed.
+    constexpr std::array<std::string_view, 5> kWithPcie = {"ethernet-a100", "pcie-a100", "dragonfly-a100", "aws-p4d",
+                                                           "azure-nd-h100-v5"};
+    const bool pcie = std::find(kWithPcie.begin(), kWithPcie.end(), topology_) != kWithPcie.end();
+    if (c_.below(4) == 1 && ((pcie && text.find("  nodes: ") == std::string::npos) || c_.below(32) == 1))
+      text.insert(text.find("cluster:\n") + 9, "  gpudirect: false\n");
     return text;
   }
 

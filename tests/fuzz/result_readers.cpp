@@ -47,11 +47,23 @@ void read_ops(const std::string& bytes) {
   use(stored);
 }
 
+void read_steps(const std::string& bytes) {
+  static const std::string json = content_of("tests/fuzz/corpus/result/llama.json");
+  static const std::string ops = content_of("tests/fuzz/corpus/ops/llama.csv");
+  result::StoredResult stored;
+  stored.directory = "input";
+  stored.result = result::parse_result_json("input/result.json", json);
+  result::parse_ops_csv("input/ops.csv", ops, stored);
+  stored.history = result::parse_steps_csv("input/steps.csv", bytes);
+  use(stored);
+}
+
 }  // namespace
 
 void add_result_readers(std::vector<Reader>& list) {
   list.push_back({.name = "result", .read = read_result});
   list.push_back({.name = "ops", .read = read_ops});
+  list.push_back({.name = "steps", .read = read_steps});
 }
 
 }  // namespace rehearse::fuzz

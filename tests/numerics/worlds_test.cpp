@@ -66,7 +66,8 @@ class Worlds : public testing::Test {
 
 TEST_F(Worlds, LossesAndParametersAreThoseOfLocalRanks) {
   for (const std::vector<std::string>& plan :
-       {std::vector<std::string>{"cluster.gpus=4", "plan.zero=3", "plan.bucket=8KiB"},
+       {std::vector<std::string>{"cluster.gpus=4", "plan.zero=3", "plan.bucket=8KiB",
+                                 "training.first_weights=broadcast"},
         std::vector<std::string>{"cluster.gpus=4", "plan.tensor=2", "plan.pipeline=2",
                                  "plan.sequence_parallel=true"}}) {
     const plan::Scenario scenario = scenario_from(kLlama, plan);

@@ -35,7 +35,9 @@ void GpuRank::issue_graph(std::int64_t step) {
     for (const StreamState& s : streams_)
       if (s.stream >= 0 && s.stream != stream)
         gpu_->wait(stream, s.ends[static_cast<std::size_t>((step - 1) % kAhead)]);
+  ranges_.begin_graph(step);
   gpu_->launch(l.graph, stream);
+  ranges_.end();
   watch_->begin_graph(static_cast<std::size_t>(compute_stream_), stream, has_transfers_);
   gpu_->record(step_ends_[static_cast<std::size_t>(step) % step_ends_.size()], stream);
   gpu_->record(compute().ends[static_cast<std::size_t>(step % kAhead)], stream);
@@ -92,6 +94,7 @@ void GpuRank::issue_op(std::int32_t index, std::int64_t step, Mode mode) {
   const Instance& i = timeline_.instances[static_cast<std::size_t>(index)];
   const Op& op = timeline_.op(i);
   issuing_ = index;
+  const OpRange range(ranges_, index, step);
   if (run_.world.stop().requested()) throw Stopped(std::vector<int>());
   if (run_.options.before_op) run_.options.before_op(rank_, step, op);
   if (std::holds_alternative<program::HostSync>(op.shape)) return host_sync(index, step, mode);

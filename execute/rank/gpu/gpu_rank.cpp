@@ -13,6 +13,7 @@
 #include "execute/rank/initial_memory.h"
 #include "execute/rank/parameters.h"
 #include "sim/base/check.h"
+#include "sim/base/half.h"
 #include "sim/base/in_parallel.h"
 #include "sim/program/link/send_slots.h"
 
@@ -74,6 +75,7 @@ GpuRank::GpuRank(Run& run, int rank, bool reports_loss, std::unique_ptr<Gpu> gpu
       reports_loss_(reports_loss),
       timeline_(run.timeline(rank)),
       layout_(run, rank),
+      ranges_(timeline_, rank),
       at_(run.world.whereabouts(rank)),
       options_(options),
       gpu_(std::move(gpu)),
@@ -164,7 +166,8 @@ void GpuRank::initialise() {
   gpu_->bind_thread();
   const Gpu::Stream stream = compute().stream;
   gpu_->set_bytes(stream, arena_, run_.options.clear_arena ? 0 : 0xFF, timeline_.memory.arena_bytes);
-  const InitialMemory memory(timeline_, run_.grid, rank_, run_.scenario.training.seed);
+  const FirstWeights weights(run_, rank_);
+  const InitialMemory memory(timeline_, run_.grid, rank_, run_.scenario.training.seed, weights.parameters());
   for (const InitialMemory::Zeros& z : memory.zeros()) gpu_->set_bytes(stream, arena_ + z.offset, 0, z.bytes);
   const auto& blocks = memory.blocks();
   std::array<std::byte*, 2> slabs{};
@@ -195,6 +198,41 @@ void GpuRank::initialise() {
   if (!connect_) return;
   load_kernels();
   transfers_ = connect_();
+  if (weights.any()) get_first_weights(weights);
+}
+
+// Through a piece of device memory, so that a message goes in pieces.
+void GpuRank::get_first_weights(const FirstWeights& first) {
+  const double began = host_s();
+  const Gpu::Stream stream = compute().stream;
+  auto* const piece = static_cast<std::byte*>(gpu_->allocate(kSlabBytes));
+  const auto done = [&] {
+    gpu_->record(compute().ends[0], stream);
+    await(compute().ends[0]);
+  };
+  first.distribute(
+      [&](program::GroupId group, kernels::Out data, std::int64_t elements) {
+        const std::int64_t size = size_of(data.type), most = kSlabBytes / size;
+        for (std::int64_t e = 0; e < elements; e += most) {
+          const std::int64_t n = std::min(most, elements - e);
+          std::byte* const host = static_cast<std::byte*>(data.data) + e * size;
+          gpu_->to_device(stream, piece, host, n * size);
+          transfers_->collective({program::CollectiveKind::broadcast, group, n}, data.type, piece, piece,
+                                 gpu_->native(stream));
+          gpu_->to_host(stream, host, piece, n * size);
+          done();
+        }
+      },
+      [&](const InitialMemory::Block& block, const float* values) {
+        for (const InitialMemory::Place& place : block.places) {
+          if (place.offset < 0) continue;
+          std::vector<std::byte> kept(static_cast<std::size_t>(place.bytes));
+          from_float(place.type, values, block.count, kept.data());
+          gpu_->to_device(stream, arena_ + place.offset, kept.data(), place.bytes);
+          done();
+        }
+      });
+  first_weights_s_ = host_s() - began;
 }
 
 // One product and one kernel, before others begin to wait for us: what the first of each loads may take longer than

@@ -24,9 +24,11 @@
 #include <thread>
 #include <vector>
 
+#include "execute/rank/first_weights.h"
 #include "execute/rank/gpu/gpu.h"
 #include "execute/rank/gpu/step_profile.h"
 #include "execute/rank/gpu/watch.h"
+#include "execute/rank/op_ranges.h"
 #include "execute/rank/rank.h"
 #include "execute/rank/rank_layout.h"
 #include "execute/rank/run.h"
@@ -67,6 +69,7 @@ class GpuRank final : public Rank {
   std::vector<result::OpRecord> records() const override { return records_; }
   std::vector<float> parameters() const override { return parameters_; }
   std::vector<float> loss_scale() const override { return loss_scale_; }
+  double first_weights_s() const override { return first_weights_s_; }
   std::int64_t held_bytes() const override { return timeline_.memory.arena_bytes; }
   std::vector<TransferStart> transfer_starts() const override { return starts_; }
   std::vector<TransferWait> transfer_waits() const override { return waits_; }
@@ -105,6 +108,7 @@ class GpuRank final : public Rank {
   void lay_out_memory();
   void make_send_staging();
   void load_kernels();
+  void get_first_weights(const FirstWeights& first);
   void run();
   void run_steps();
   void settle_products();
@@ -151,6 +155,7 @@ class GpuRank final : public Rank {
   const bool reports_loss_;
   const Timeline& timeline_;
   const RankLayout layout_;
+  const OpRanges ranges_;
   Whereabouts& at_;
   const GpuOptions options_;
   const std::unique_ptr<Gpu> gpu_;
@@ -158,6 +163,7 @@ class GpuRank final : public Rank {
   std::unique_ptr<QueuedTransfers> transfers_;
   std::unique_ptr<Watch> watch_;
   bool has_transfers_ = false, graphs_ = false;
+  double first_weights_s_ = 0;
 
   std::byte* arena_ = nullptr;
   kernels::StepValues* values_ = nullptr;  // device memory

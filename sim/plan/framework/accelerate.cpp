@@ -26,11 +26,15 @@ FrameworkProfile accelerate_profile() {
       "each micro-batch reduces), DeepSpeed and Megatron-LM behind Accelerate, FSDP2 (fsdp_version 2: torch-fsdp2 with "
       "training.reduce_dtype bf16)",
       "attention, launch_cost, memory_reserve and fragmentation as torch-fsdp",
+      "broadcasts_first_weights: FSDP with sync_module_states, which fsdp_cpu_ram_efficient_loading, on by default, "
+      "turns on (accelerate/utils/dataclasses.py, FullyShardedDataParallelPlugin); 250 MiB a message "
+      "(torch/distributed/fsdp/_init_utils.py, PARAM_BROADCAST_BUCKET_SIZE)",
   };
   p.replicas_as = "torch-ddp";
   p.fp32_reduction = false;
   p.fp32_logits = true;
   p.shard_gather = ShardGather::after_reduce;
+  p.broadcasts_first_weights = true;
   return p;
 }
 

@@ -21,6 +21,9 @@ FrameworkProfile deepspeed_profile() {
       "reduce_scatter_coalesced. reduce_launches: a slice of a tensor in Python takes half of what a launch does, a "
       "judgement",
       "launch_cost, memory_reserve and fragmentation as megatron-2021",
+      "broadcasts_first_weights: deepspeed/runtime/engine.py, _broadcast_model, after module.half(): each parameter by "
+      "itself from the first rank of its group; under zero.Init when it is made "
+      "(deepspeed/runtime/zero/partition_parameters.py, _post_init_method)",
   };
   p.shard_gather = ShardGather::on_use;
   p.shard_alone = 100'000;
@@ -28,6 +31,8 @@ FrameworkProfile deepspeed_profile() {
   p.flattens_gradients = p.divides_gradients = true;
   p.reduce_launches = 0.5;
   p.fp32_gradients = false;
+  p.broadcasts_first_weights = true;
+  p.first_weights_bucket = Bytes(0);
   return p;
 }
 

@@ -33,6 +33,9 @@ FrameworkProfile megatron_2021_profile() {
       "(jiahuanglin.xyz/all_lessons/gpu_kernel_serving/18_pytorch_to_kernel.html); 8 us is a judgement in that range",
       "memory_reserve: CUDA context above 1 GB before CUDA 11.7 (pytorch/pytorch#107667) and 0.5 to 0.7 GB for an NCCL "
       "communicator on A100 (NVIDIA/nccl#964); 2 GiB in all is a judgement, as is 5% of allocator fragmentation",
+      "first weights: every rank draws its own by the same seed; with --data-parallel-random-init it does not, and "
+      "model.broadcast_params() sends each parameter by itself, in the training's precision "
+      "(megatron/training.py, get_model)",
   };
   p.attention = model::AttentionKind::unfused;
   p.dropout = 0.1;
@@ -50,6 +53,8 @@ FrameworkProfile megatron_2021_profile() {
   p.launch_cost = Time::from_us(8);
   p.memory_reserve = Bytes(std::int64_t{2} << 30);
   p.fragmentation = 0.05;
+  p.first_weights_cast = true;
+  p.first_weights_bucket = Bytes(0);
   return p;
 }
 

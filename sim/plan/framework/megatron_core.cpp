@@ -38,6 +38,7 @@ FrameworkProfile megatron_core_profile() {
       "(full_iteration); core/transformer/cuda_graphs.py",
       "launch_cost, memory_reserve and fragmentation as megatron-2021. Not modelled: the NaN check before each "
       "bucket's reduction",
+      "first weights as megatron-2021 (megatron/training/training.py, get_model)",
   };
   p.attention = model::AttentionKind::cudnn;
   p.fused_residual_gradient = false;
@@ -58,6 +59,8 @@ FrameworkProfile megatron_core_profile() {
   p.launch_cost = Time::from_us(8);
   p.memory_reserve = Bytes(std::int64_t{2} << 30);
   p.fragmentation = 0.05;
+  p.first_weights_cast = true;
+  p.first_weights_bucket = Bytes(0);
   return p;
 }
 

@@ -22,10 +22,13 @@ FrameworkProfile megatron_deepspeed_profile() {
       "trip of a launch: 40 us is a judgement",
       "not modelled: gradients added to an fp32 copy each micro-batch (bf16 runs), ALiBi, DeepSpeed's own work around "
       "activation checkpoints",
+      "broadcasts_first_weights: as deepspeed",
   };
   p.overlap_tensor_backward = false;
   p.split_point_to_point = false;
   p.blocking_gap = Time::from_us(40);
+  p.broadcasts_first_weights = true;
+  p.first_weights_bucket = Bytes(0);
   return p;
 }
 

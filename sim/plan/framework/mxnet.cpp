@@ -23,6 +23,8 @@ FrameworkProfile mxnet_profile() {
       "cs.virginia.edu/~mwb7w/cuda_support/kernel_overhead.html), without Python for each; 4 us is a judgement, and "
       "graphs make it less",
       "memory_reserve and fragmentation as torch-ddp, a judgement",
+      "broadcasts_first_weights: hvd.broadcast_parameters, tensor by tensor (horovod/mxnet/__init__.py); Horovod fuses "
+      "reductions and not broadcasts. In fp32, a judgement",
   };
   p.fp32_gradients = p.fp32_reduction = false;
   p.fused_batch_norm = true;
@@ -34,6 +36,8 @@ FrameworkProfile mxnet_profile() {
   p.launch_cost = Time::from_us(4);
   p.memory_reserve = Bytes(std::int64_t{1} << 30);
   p.fragmentation = 0.05;
+  p.broadcasts_first_weights = true;
+  p.first_weights_bucket = Bytes(0);
   return p;
 }
 

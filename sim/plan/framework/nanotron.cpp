@@ -41,6 +41,8 @@ FrameworkProfile nanotron_profile() {
       "stream has come there (CUDACachingAllocator.cpp, process_events). That the host is ahead by the 1,000 "
       "launches that CUDA's queue takes, and no micro-batch further, is a judgement",
       "launch_cost, memory_reserve and fragmentation as megatron-2021",
+      "first weights: an all-reduce, the mean, of each parameter over the data-parallel ranks, which all have drawn by "
+      "one seed; not modelled",
   };
   p.attention = model::AttentionKind::flash2;
   p.fused_weight_gradient = false;

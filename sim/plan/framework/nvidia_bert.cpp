@@ -31,6 +31,8 @@ FrameworkProfile nvidia_bert_profile() {
       "(jiahuanglin.xyz/all_lessons/gpu_kernel_serving/18_pytorch_to_kernel.html); 8 us is a judgement in that range",
       "memory_reserve: CUDA context above 1 GB before CUDA 11.7 (pytorch/pytorch#107667) and 0.5 to 0.7 GB for an NCCL "
       "communicator on A100 (NVIDIA/nccl#964); 2 GiB in all is a judgement, as is 5% of allocator fragmentation",
+      "broadcasts_first_weights: run_pretraining.py, prepare_model_and_optimizer: flat_dist_call of all parameters in "
+      "one tensor, after amp.initialize",
   };
   p.attention = model::AttentionKind::unfused;
   p.dropout = 0.1;
@@ -45,6 +47,8 @@ FrameworkProfile nvidia_bert_profile() {
   p.launch_cost = Time::from_us(8);
   p.memory_reserve = Bytes(std::int64_t{2} << 30);
   p.fragmentation = 0.05;
+  p.broadcasts_first_weights = p.first_weights_cast = true;
+  p.first_weights_bucket = Bytes(std::int64_t{1} << 50);
   return p;
 }
 

@@ -37,6 +37,8 @@ FrameworkProfile torch_ddp_profile() {
       "(jiahuanglin.xyz/all_lessons/gpu_kernel_serving/18_pytorch_to_kernel.html); 8 us is a judgement in that range",
       "memory_reserve: CUDA context 0.3 GB or more with lazy loading (pytorch/pytorch#107667), 0.5 to 0.7 GB for an "
       "NCCL communicator on A100 (NVIDIA/nccl#964); 1 GiB in all is a judgement, as is 5% of allocator fragmentation",
+      "broadcasts_first_weights: torch/nn/parallel/distributed.py, __init__: _sync_module_states sends rank 0's "
+      "parameters, put together to 250 MiB (broadcast_bucket_size), in their own type, which under autocast is fp32",
   };
   p.fused_weight_gradient = false;
   p.fused_residual_gradient = false;
@@ -51,6 +53,7 @@ FrameworkProfile torch_ddp_profile() {
   p.launch_cost = Time::from_us(8);
   p.memory_reserve = Bytes(std::int64_t{1} << 30);
   p.fragmentation = 0.05;
+  p.broadcasts_first_weights = true;
   return p;
 }
 

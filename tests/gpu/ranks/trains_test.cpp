@@ -257,5 +257,25 @@ TEST(LateGpus, ClocksAndPowerAreThoseOfTheLaterHalf) {
   EXPECT_EQ(execute::conditions_of({}).samples, 0);
 }
 
+// Sent from the first rank through device memory, over groups that the training has anyway.
+TEST(GpuRanksBegin, WithRankZerosWeights) {
+  for (const Assignments& plan : {Assignments{"cluster.gpus=2"}, Assignments{"cluster.gpus=4", "plan.zero=3"},
+                                  Assignments{"cluster.gpus=4", "plan.zero=3", "plan.zero_group=2"}}) {
+    execute::Options options;
+    options.steps = 2;
+    options.keep_parameters = true;
+    const plan::Scenario drawn = scenario_from(kTrainedModel, plan);
+    Assignments sent = plan;
+    sent.emplace_back("training.first_weights=broadcast");
+    GpuRun run;
+    const execute::Outcome own = run.perform(drawn, options);
+    const execute::Outcome broadcast = run.perform(scenario_from(kTrainedModel, sent), options);
+    EXPECT_EQ(broadcast.result.loss, own.result.loss);
+    EXPECT_EQ(broadcast.parameters, own.parameters);
+    EXPECT_TRUE(broadcast.result.first_weights.known);
+    EXPECT_GT(broadcast.result.first_weights.time_ps, 0);
+  }
+}
+
 }  // namespace
 }  // namespace rehearse

@@ -181,6 +181,23 @@ TEST(Nccl, PinnedCollectivesAreItsVariables) {
   EXPECT_THROW(import_plan("x.sh", "export NCCL_ALGO=Rings\n" + arguments, {}), InputError);
 }
 
+TEST(Nccl, TheLevelOfGpuDirectIsAKey) {
+  const std::string arguments = "--num-layers 4 --hidden-size 256 --num-attention-heads 4 --seq-length 64 --bf16\n";
+  const auto imported = [&](const std::string& level) {
+    return import_plan("x.sh", "export NCCL_NET_GDR_LEVEL=" + level + "\n" + arguments, {}).scenario;
+  };
+  for (const char* never : {"LOC", "0"})
+    EXPECT_NE(imported(never).find("gpudirect: false"), std::string::npos) << never;
+  for (const char* level : {"PIX", "PHB", "SYS", "3"})
+    EXPECT_EQ(imported(level).find("gpudirect: false"), std::string::npos) << level;
+  EXPECT_THROW(imported("NEAR"), InputError);
+  const Written base("direct.yaml",
+                     "rehearse: 1\nmodel: llama3-8b\nframework: megatron-core\n"
+                     "cluster: {topology: aws-p4d, gpus: 16, gpudirect: false}\nplan: {tensor: 2}\n");
+  const plan::Scenario s = plan::read_scenario(base.path, {}, REHEARSE_SOURCE_DIR);
+  EXPECT_NE(export_plan("megatron", s, 8).text.find("export NCCL_NET_GDR_LEVEL=LOC\n"), std::string::npos);
+}
+
 // What Megatron-LM has a flag for is never among what is left out.
 TEST(Megatron, SaysItsOwnPlansInFull) {
   const plan::Scenario s = plan::read_scenario(

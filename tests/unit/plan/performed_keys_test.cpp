@@ -143,6 +143,7 @@ TEST(PerformedKeys, ChangeWithTheirKeys) {
                                    "training.loss_scale=8",
                                    "training.loss_scale_interval=9",
                                    "training.base_batch=128",
+                                   "training.first_weights=broadcast",
                                    "training.seed=99"}) {
     const std::string key = change.substr(0, change.find('='));
     EXPECT_NE(of(kGpt, {change}).at(key), of(kGpt, {"framework=rehearse"}).at(key)) << change;

@@ -5,10 +5,38 @@
 #include <sstream>
 
 #include "sim/base/document.h"
+#include "tests/support/temporary.h"
 #include "tests/unit/plan/scenario_text.h"
 
 namespace rehearse::plan {
 namespace {
+
+// Written anew for another folder: files in lists, and in mappings of lists, have their whole path too.
+TEST(ScenarioText, NamesFilesInListsWholly) {
+  const std::filesystem::path folder = test::temporary_path("lists");
+  std::filesystem::create_directories(folder / "deep");
+  for (const char* name : {"own.json", "deep/more.json", "big.yaml", "other.yaml", "ranks.txt"})
+    std::ofstream(folder / name) << "{}";
+  const std::string scenario = (folder / "s.yaml").string();
+  std::ofstream(scenario)
+      << "rehearse: 1\nmodel: gpt-tiny\n"
+         "cluster:\n  nodes: [{topology: big.yaml, count: 2}, {topology: dgx-a100, count: 1}]\n"
+         "  jobs: [{scenario: other.yaml, set: {cluster.placement: ranks.txt}, placement: ranks.txt}]\n"
+         "costs: {calibration: [own.json, deep/more.json, a100-sxm-80g, gone.json]}\n";
+  const std::string text = scenario_text(scenario, {}, "of a test");
+  const std::string whole = std::filesystem::absolute(folder).string();
+  EXPECT_NE(
+      text.find("calibration: ['" + whole + "/own.json', '" + whole + "/deep/more.json', a100-sxm-80g, gone.json]"),
+      std::string::npos)
+      << text;
+  EXPECT_NE(text.find("nodes: [{topology: '" + whole + "/big.yaml', count: 2}, {topology: dgx-a100, count: 1}]"),
+            std::string::npos)
+      << text;
+  EXPECT_NE(text.find("jobs: [{scenario: '" + whole +
+                      "/other.yaml', set: {cluster.placement: ranks.txt}, placement: '" + whole + "/ranks.txt'}]"),
+            std::string::npos)
+      << text;
+}
 
 using Pairs = std::vector<std::pair<std::string, std::string>>;
 

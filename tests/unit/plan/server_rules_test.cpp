@@ -37,6 +37,7 @@ TEST(ServerRules, WhatCannotBeIsSaidInWords) {
   only(of_plan("gradient_compression: [int8]"), "gradients for servers are not compressed yet");
   only(of_plan("", "{global_batch: 16}"), "training.clip = 1 is of the norm of all gradients");
   only(of_plan("", "{global_batch: 16, clip: 0, precision: fp16}"), "are of all ranks together");
+  only(of_plan("", "{global_batch: 16, clip: 0, first_weights: broadcast}"), "pull their parameters from the servers");
   only(of_plan("", "{global_batch: 16, clip: 0, optimizer: lamb}"), "servers step by sgd or adamw so far");
   only(of_plan("backup_workers: 16"), "16 of 16 data-parallel ranks are spare");
   only(of_plan("backup_workers: 1, consistency: bounded"), "leave nobody behind to spare");

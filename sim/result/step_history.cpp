@@ -1,0 +1,142 @@
+// See step_history.h. Rows are step after step, in each the ranks in order, as they are written.
+#include "sim/result/step_history.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cmath>
+
+#include "sim/base/csv.h"
+#include "sim/base/diagnostics.h"
+#include "sim/base/interrupt.h"
+
+namespace rehearse::result {
+namespace {
+
+constexpr std::size_t kMostStepProblems = 20;
+constexpr std::int64_t kMostRanks = 1 << 20, kMostSteps = std::int64_t{1} << 40;
+constexpr std::int64_t kMostHistoryPs = 9'000'000'000'000'000'000;  // 104 days
+constexpr double kMostSeconds = 9e6;                                // as JsonReader::is_time
+constexpr std::array<const char*, 6> kStepColumns = {"step", "rank", "loss", "end_s", "step_s", "compute_s"};
+enum class StepField : unsigned char { step, rank, loss, end, length, compute };
+
+class StepsReader {
+ public:
+  StepsReader(const std::string& file, std::string_view text) : file_(file), rows_(file, text) {}
+
+  StepHistory read() {
+    read_heading();
+    for (int row = 0; rows_.next() && problems_.list().size() < kMostStepProblems; ++row) {
+      if (row % 1024 == 0) check_interrupt();
+      if (rows_.size() == columns_)
+        read_row();
+      else
+        problems_.add(
+            {file_, rows_.line(), 1, "", fmt::format("expected {} fields, found {}", columns_, rows_.size()), ""});
+    }
+    problems_.throw_if_any();
+    if (out_.known()) close_step();
+    return std::move(out_);
+  }
+
+ private:
+  void read_heading() {
+    place_.fill(-1);
+    if (!rows_.next()) throw InputError(Diagnostic{file_, 1, 1, "", "expected a row that names the columns", ""});
+    columns_ = rows_.size();
+    for (std::size_t c = 0; c < kStepColumns.size(); ++c) {
+      for (std::size_t i = 0; i < columns_; ++i)
+        if (rows_[i] == kStepColumns[c]) place_[c] = static_cast<int>(i);
+      if (place_[c] < 0)
+        problems_.add({file_, 1, 1, "", fmt::format("there is no column '{}'", kStepColumns[c]),
+                       "steps.csv of a result directory is expected"});
+    }
+    problems_.throw_if_any();
+  }
+
+  template <class Number>
+  Number number(StepField field, Number least, Number most) {
+    const auto at = static_cast<std::size_t>(place_[static_cast<std::size_t>(field)]);
+    const std::string_view text = rows_[at];
+    Number value{};
+    const auto [last, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    // A loss that is no number is one: a run may diverge.
+    const bool whole = error == std::errc() && last == text.data() + text.size();
+    if (whole &&
+        ((value >= least && value <= most) || (field == StepField::loss && !std::isfinite(static_cast<double>(value)))))
+      return value;
+    problems_.add({file_, rows_.line_of(at), rows_.column_of(at), kStepColumns[static_cast<std::size_t>(field)],
+                   fmt::format("expected a number from {} to {}, found '{}'", least, most, text), ""});
+    return least;
+  }
+  std::int64_t picoseconds(StepField field) { return std::llround(number<double>(field, 0, kMostSeconds) * 1e12); }
+
+  void read_row() {
+    const auto which = number<std::int64_t>(StepField::step, 1, kMostSteps);
+    const auto who = number<std::int64_t>(StepField::rank, 0, kMostRanks);
+    const double value = number<double>(StepField::loss, -1e30, 1e30);
+    const std::int64_t ends = picoseconds(StepField::end), took = picoseconds(StepField::length),
+                       computed = picoseconds(StepField::compute);
+    const bool next = !out_.known() || who == 0;
+    const std::int64_t expected =
+        out_.known() ? out_.first_step + static_cast<std::int64_t>(out_.step_ps.size()) - (next ? 0 : 1) : which;
+    if (which != expected || who != (next ? 0 : rank_ + 1)) {
+      problems_.add(
+          {file_, rows_.line(), 1, "",
+           fmt::format("step {} of rank {} follows step {} of rank {}", which, who, expected - (next ? 1 : 0), rank_),
+           "rows go by step, then by rank from 0"});
+      return;
+    }
+    if (static_cast<std::size_t>(who) < out_.computed.size() &&
+        computed > kMostHistoryPs - out_.computed[static_cast<std::size_t>(who)]) {
+      problems_.add({file_, rows_.line(), 1, "",
+                     fmt::format("with this row rank {} computed for more than {} ps", who, kMostHistoryPs), ""});
+      return;
+    }
+    if (next) {
+      if (out_.known())
+        close_step();
+      else
+        out_.first_step = which;
+      out_.loss.push_back(value), out_.step_ps.push_back(0), out_.end_ps.push_back(0);
+      most_ = -1;
+    }
+    rank_ = who;
+    if (static_cast<std::size_t>(who) >= out_.computed.size()) out_.computed.push_back(0), out_.slowest.push_back(0);
+    out_.computed[static_cast<std::size_t>(who)] += computed;
+    if (computed > most_) most_ = computed, most_rank_ = who;
+    out_.step_ps.back() = std::max(out_.step_ps.back(), took);
+    out_.end_ps.back() = std::max(out_.end_ps.back(), ends);
+  }
+  void close_step() { ++out_.slowest[static_cast<std::size_t>(most_rank_)]; }
+
+  const std::string& file_;
+  CsvReader rows_;
+  Diagnostics problems_;
+  StepHistory out_;
+  std::array<int, kStepColumns.size()> place_{};
+  std::size_t columns_ = 0;
+  std::int64_t rank_ = 0, most_ = -1, most_rank_ = 0;
+};
+
+}  // namespace
+
+StepHistory parse_steps_csv(const std::string& file, std::string_view text) {
+  return StepsReader(file, text).read();
+}
+
+TimeToLoss time_to_loss(const StepHistory& history, double loss, std::int64_t window) {
+  double sum = 0;
+  for (std::size_t s = 0; s < history.loss.size(); ++s) {
+    sum += history.loss[s];
+    const auto count = std::min<std::int64_t>(window, static_cast<std::int64_t>(s) + 1);
+    if (static_cast<std::int64_t>(s) >= window) sum -= history.loss[s - static_cast<std::size_t>(window)];
+    if (static_cast<std::int64_t>(s) + 1 >= window && sum / static_cast<double>(count) <= loss)
+      return {history.first_step + static_cast<std::int64_t>(s), history.end_ps[s]};
+  }
+  return {};
+}
+
+}  // namespace rehearse::result

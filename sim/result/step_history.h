@@ -1,0 +1,34 @@
+// What steps.csv says of a measured run (execute/step_table.h), as the report shows it: of each step the slowest rank's
+// time, and of each rank what it computed.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace rehearse::result {
+
+struct StepHistory {
+  std::int64_t first_step = 1;         // of the training, from 1
+  std::vector<double> loss;            // by step, as all that follows but for ranks
+  std::vector<std::int64_t> step_ps;   // of the slowest rank
+  std::vector<std::int64_t> end_ps;    // since the run began, of the last rank
+  std::vector<std::int64_t> computed;  // by rank: ps of all steps
+  std::vector<std::int64_t> slowest;   // by rank: steps in which it computed longest, the lowest rank of several
+
+  bool known() const { return !step_ps.empty(); }
+};
+
+// Throws InputError, with all problems up to a number of them.
+StepHistory parse_steps_csv(const std::string& file, std::string_view text);
+
+// How long it took until a loss was reached that the mean over `window` steps, up to that one, does not exceed; steps
+// -1: it was not.
+struct TimeToLoss {
+  std::int64_t steps = -1;
+  std::int64_t ps = 0;
+};
+TimeToLoss time_to_loss(const StepHistory& history, double loss, std::int64_t window);
+
+}  // namespace rehearse::result

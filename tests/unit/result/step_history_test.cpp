@@ -1,0 +1,66 @@
+// steps.csv read back: the slowest rank of each step, compute by rank, when a loss was reached, and what is refused.
+#include "sim/result/step_history.h"
+
+#include <gtest/gtest.h>
+
+#include "sim/base/diagnostics.h"
+
+namespace rehearse::result {
+namespace {
+
+const std::string kStepsHeading = "step,rank,loss,end_s,step_s,compute_s\n";
+// Two ranks, of which the second computes longest in two of three steps; the run goes on from step 4.
+const std::string kStepsTable = kStepsHeading +
+                                "5,0,4.0,1.0,1.0,0.75\n5,1,4.0,1.5,1.5,1.25\n"
+                                "6,0,3.0,2.25,1.25,1.0\n6,1,3.0,2.5,1.0,0.5\n"
+                                "7,0,1.0,3.0,0.75,0.25\n7,1,1.0,3.5,1.0,1.0\n";
+
+std::string steps_refused(const std::string& text) {
+  try {
+    parse_steps_csv("steps.csv", text);
+  } catch (const InputError& error) {
+    const Diagnostic& d = error.diagnostics().front();
+    return std::to_string(d.line) + ": " + d.path + ": " + d.message;
+  }
+  return "";
+}
+
+TEST(StepHistory, HasTheSlowestRankOfEachStepAndWhatRanksComputed) {
+  const StepHistory h = parse_steps_csv("steps.csv", kStepsTable);
+  EXPECT_TRUE(h.known());
+  EXPECT_EQ(h.first_step, 5);
+  EXPECT_EQ(h.loss, (std::vector<double>{4, 3, 1}));
+  EXPECT_EQ(h.step_ps, (std::vector<std::int64_t>{1'500'000'000'000, 1'250'000'000'000, 1'000'000'000'000}));
+  EXPECT_EQ(h.end_ps, (std::vector<std::int64_t>{1'500'000'000'000, 2'500'000'000'000, 3'500'000'000'000}));
+  EXPECT_EQ(h.computed, (std::vector<std::int64_t>{2'000'000'000'000, 2'750'000'000'000}));
+  EXPECT_EQ(h.slowest, (std::vector<std::int64_t>{1, 2}));
+}
+
+TEST(StepHistory, SaysWhenALossWasReached) {
+  const StepHistory h = parse_steps_csv("steps.csv", kStepsTable);
+  EXPECT_EQ(time_to_loss(h, 3, 1).steps, 6);
+  EXPECT_EQ(time_to_loss(h, 3, 1).ps, 2'500'000'000'000);
+  EXPECT_EQ(time_to_loss(h, 3, 2).steps, 7) << "the mean of the last two";
+  EXPECT_EQ(time_to_loss(h, 2, 2).steps, 7);
+  EXPECT_EQ(time_to_loss(h, 1.9, 2).steps, -1);
+  EXPECT_EQ(time_to_loss(h, 100, 4).steps, -1) << "no window of four steps";
+}
+
+TEST(StepHistory, RefusesWhatIsNone) {
+  EXPECT_EQ(steps_refused("a,b\n1,2\n").substr(0, 31), "1: : there is no column 'step'");
+  EXPECT_EQ(steps_refused(kStepsHeading + "1,0,x,1,1,1\n"),
+            "2: loss: expected a number from -1e+30 to 1e+30, found 'x'");
+  EXPECT_EQ(steps_refused(kStepsHeading + "1,0,2,1,-1,1\n"),
+            "2: step_s: expected a number from 0 to 9000000, found '-1'");
+  EXPECT_EQ(steps_refused(kStepsHeading + "1,0,2,1,1\n"), "2: : expected 6 fields, found 5");
+  EXPECT_EQ(steps_refused(kStepsHeading + "1,1,2,1,1,1\n").substr(0, 22), "2: : step 1 of rank 1 ");
+  EXPECT_NE(steps_refused(kStepsHeading + "1,0,2,1,1,1\n1,2,2,1,1,1\n"), "");
+  EXPECT_NE(steps_refused(kStepsHeading + "1,0,2,1,1,1\n3,0,2,1,1,1\n"), "");
+  EXPECT_NE(steps_refused(kStepsHeading + "1,0,2,1,1,9e6\n2,0,2,1,1,9e6\n"), "") << "sums are counted, too";
+  EXPECT_NE(steps_refused(""), "");
+  EXPECT_EQ(steps_refused(kStepsHeading + "1,0,nan,1,1,1\n"), "") << "a run may diverge";
+  EXPECT_FALSE(parse_steps_csv("steps.csv", kStepsHeading).known());
+}
+
+}  // namespace
+}  // namespace rehearse::result
