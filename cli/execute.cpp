@@ -287,10 +287,9 @@ void check_served(const ExecuteArguments& a, const plan::Scenario& scenario) {
   if (a.as_simulated && !scenario.plan.served())
     refuse("--as-simulated", "orders what parameter servers do, and plan.servers = 0", "plan.servers 1 or more");
   if (!scenario.plan.served()) return;
-  if (!a.placement.ranks.empty() && a.placement.ranks != "local")
-    refuse("--ranks", "parameter servers are performed beside ranks that are threads so far", "--ranks local");
-  if (!a.checkpoint.folder.empty())
-    refuse("--checkpoint", "what parameter servers hold is in no checkpoint yet", "leave it out, or plan.servers: 0");
+  if (a.placement.ranks == "mpi" || a.placement.ranks == "nccl")
+    refuse("--ranks", "parameter servers are threads beside the ranks', or processes beside theirs over Gloo",
+           "--ranks local, or gloo");
 }
 
 // What ends ranks is said here, by the process that is to say it; the exit status.

@@ -146,8 +146,9 @@ TEST(Execute, WhatServersAreNotPerformedWithIsRefused) {
     EXPECT_EQ(r.status, 2) << r.err;
     return r.err;
   };
-  EXPECT_TRUE(has(refused({"--ranks", "gloo"}), "beside ranks that are threads so far"));
-  EXPECT_TRUE(has(refused({"--checkpoint", "saved"}), "is in no checkpoint yet"));
+  EXPECT_TRUE(has(refused({"--ranks", "mpi"}), "processes beside theirs over Gloo"));
+  EXPECT_TRUE(has(refused({"--ranks", "gloo", "--elastic", "1:4", "--checkpoint", "saved", "--every", "1"}),
+                  "do not come and go yet"));
   EXPECT_TRUE(has(refused({"--as-simulated", "--set", "plan.servers=0", "--set", "plan.consistency=synchronous"}),
                   "orders what parameter servers do"));
   const Outcome shrunk = run({"execute", "cifar-4-workers-async", "--shrink"});
