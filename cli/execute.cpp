@@ -194,7 +194,7 @@ struct Files {
 
 int perform_and_tell(const ExecuteArguments& a, const plan::Scenario& scenario, const Files& files,
                      execute::World& world) {
-  if (scenario.noise.any() || !scenario.jobs.empty())
+  if (world.root() && (scenario.noise.any() || !scenario.jobs.empty()))
     note("rehearse: note: noise and cluster.jobs are only simulated; nothing of them is performed");
   if (!files.layers.empty()) note("rehearse: note: " + files.layers);
   std::optional<execute::Outcome> outcome = perform(a, scenario, "performing ", world);

@@ -72,7 +72,6 @@ void scale_step(const plan::Scenario& s, double samples_per_s, result::Result& o
   out.interval_low_s *= factor, out.interval_high_s *= factor;
   out.step_time_ps = step.ps();
   out.tokens_per_s = samples_per_s * static_cast<double>(s.model.reads_text() ? t.seq_len : 1);
-  out.tokens_per_s_per_gpu = out.tokens_per_s / static_cast<double>(out.ranks);
 }
 
 }  // namespace
@@ -84,6 +83,7 @@ void add_served(const plan::Scenario& scenario, const program::Role& role, const
   result::ParameterServers& p = out.servers;
   p.known = true;
   p.servers = plan.servers, p.workers = plan.data, p.backup_workers = plan.backup_workers;
+  p.own_devices = plan.own_servers();
   p.consistency = name_of(plan.consistency);
   if (plan.consistency == plan::Consistency::bounded) p.bound = plan.staleness;
   REHEARSE_CHECK(!records.servers.empty(), "no server has an account");
@@ -103,6 +103,7 @@ void add_served(const plan::Scenario& scenario, const program::Role& role, const
   p.mean_staleness = account::mean_of_counts(p.staleness);
   add_sizes(records.servers, role, p);
   if (!synchronous && p.samples_per_s > 0) scale_step(scenario, p.samples_per_s, out);
+  out.tokens_per_s_per_gpu = out.tokens_per_s / static_cast<double>(result::paid_devices(out));
 }
 
 std::vector<account::ServerEvent> events_of(const ServedRecords& records) {

@@ -255,10 +255,11 @@ engine::Outcome simulate_workers(const Prepared& prepared, engine::Options optio
   return prepared.simulate(options);
 }
 
-engine::ServedRun run_servers(const Prepared& prepared, const engine::Outcome& workers, int iterations) {
+engine::ServedRun run_servers(const Prepared& prepared, const engine::Outcome& workers, int iterations,
+                              std::int64_t sample) {
   engine::ServedWork work = work_of(prepared, workers.rank_step_ends, iterations);
   const plan::Scenario& s = prepared.scenario();
-  const engine::Noise noise(s.noise, 0, {}, static_cast<int>(s.plan.data));
+  const engine::Noise noise(s.noise, sample, {}, static_cast<int>(s.plan.data));
   if (noise.transfers())
     work.message_factor = [&](int worker, int server, bool pull, std::int64_t iteration) {
       const int device = device_of_server(s.plan, server);
@@ -274,6 +275,7 @@ void add_servers(const Prepared& prepared, const engine::Outcome& workers, const
   result::ParameterServers& p = out.servers;
   p.known = true;
   p.servers = s.plan.servers, p.workers = s.plan.data, p.backup_workers = s.plan.backup_workers;
+  p.own_devices = s.plan.own_servers();
   p.consistency = out.scenario.at("plan.consistency");
   if (s.plan.consistency == plan::Consistency::bounded) p.bound = s.plan.staleness;
   const std::vector<std::int64_t> elements = elements_of(prepared);
@@ -304,7 +306,7 @@ void add_servers(const Prepared& prepared, const engine::Outcome& workers, const
   if (p.samples_per_s <= 0) return;
   scale_step(static_cast<double>(s.training.global_batch) / p.samples_per_s, shares, out);
   out.tokens_per_s = p.samples_per_s * static_cast<double>(s.model.reads_text() ? s.training.seq_len : std::int64_t{1});
-  out.tokens_per_s_per_gpu = out.tokens_per_s / static_cast<double>(out.ranks);
+  out.tokens_per_s_per_gpu = out.tokens_per_s / static_cast<double>(result::paid_devices(out));
   REHEARSE_CHECK(!workers.rank_step_ends.empty(), "no steps of workers");
 }
 
