@@ -62,7 +62,9 @@ TEST(Checkpoint, KilledServersOverGlooAreStartedAgain) {
         std::to_string(process) + " /proc/$parent/task/$parent/children); wait $parent");
     ASSERT_EQ(r.status, 0) << r.err;
     EXPECT_TRUE(has(r.err, "rank " + std::to_string(process - 1) + " was killed by signal 9")) << r.err;
-    if (process == 6) EXPECT_TRUE(has(r.err, "rank 5 (parameter server 1) had applied")) << r.err;
+    if (process == 6) {
+      EXPECT_TRUE(has(r.err, "rank 5 (parameter server 1) had applied")) << r.err;
+    }
     EXPECT_TRUE(has(r.err, "restart 1 of 1")) << r.err;
     EXPECT_EQ(Json::parse(r.out)["loss"].size(), 400U);
   }
