@@ -206,7 +206,8 @@ std::vector<int> Checkpoints::look(const std::vector<double>& losses) {
     }
     std::vector<int> missing;
     for (int rank = 0; rank < ranks_; ++rank)
-      if (next_ > known || !fs::exists(folder_of(next_) + "/" + state_file_name(rank))) missing.push_back(first_holder_ + rank);
+      if (next_ > known || !fs::exists(folder_of(next_) + "/" + state_file_name(rank)))
+        missing.push_back(first_holder_ + rank);
     if (!missing.empty()) {
       --next_;
       return missing;

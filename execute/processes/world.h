@@ -37,7 +37,7 @@ class World {
   virtual Communicator& communicator(int rank) = 0;  // of a rank here
   // What connects the processes, beside Communicators; nullptr: all ranks are here, or nothing of the kind does.
   virtual Wire* wire() { return nullptr; }
-  virtual Stop& stop() = 0;                          // of the ranks here
+  virtual Stop& stop() = 0;  // of the ranks here
 
   // Written by a rank's process; of a rank elsewhere the last that is known of it.
   virtual Whereabouts& whereabouts(int rank) = 0;
