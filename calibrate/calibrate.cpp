@@ -9,6 +9,7 @@
 #include "calibrate/machine.h"
 #include "calibrate/made.h"
 #include "calibrate/profile_targets.h"
+#include "calibrate/server_times.h"
 #include "calibrate/switching.h"
 #include "calibrate/transfers.h"
 #include "execute/other_load.h"
@@ -25,6 +26,7 @@ constexpr double kLeastForGloo = 0.5;  // seconds: ranks take half of that to fi
 // Seconds, at most, for what no simulation goes without, even if the budget is spent: about 0.05 are taken where
 // nothing else runs.
 constexpr double kLeastForLocal = 2;
+constexpr double kForServers = 0.1;       // of what is left: each kernel of parameter servers takes little
 constexpr std::size_t kFewestWakes = 30;  // in programs, to be believed rather than those of two streams alone
 
 // Shares of the budget. With scenarios, half goes to what they do themselves.
@@ -138,6 +140,7 @@ class Calibrating {
     pace_.probe();
     busy_ = profiled.busy;
     outcome_.shortfalls = profiled.shortfalls;
+    measure_servers(targets_, kForServers * budget_.left(), budget_, learnt_.times);
     outcome_.calibration.kernels = learnt_.times.all(cost::Origin::program);
     if (!learnt_.gaps.empty()) outcome_.calibration.dispatch_s = median(learnt_.gaps);
     if (learnt_.wakes.size() >= kFewestWakes) outcome_.calibration.wake_s = median(learnt_.wakes);

@@ -194,7 +194,7 @@ struct Files {
 
 int perform_and_tell(const ExecuteArguments& a, const plan::Scenario& scenario, const Files& files,
                      execute::World& world) {
-  if (scenario.noise.any() || !scenario.jobs.empty())
+  if (world.root() && (scenario.noise.any() || !scenario.jobs.empty()))
     note("rehearse: note: noise and cluster.jobs are only simulated; nothing of them is performed");
   if (!files.layers.empty()) note("rehearse: note: " + files.layers);
   std::optional<execute::Outcome> outcome = perform(a, scenario, "performing ", world);
@@ -287,10 +287,9 @@ void check_served(const ExecuteArguments& a, const plan::Scenario& scenario) {
   if (a.as_simulated && !scenario.plan.served())
     refuse("--as-simulated", "orders what parameter servers do, and plan.servers = 0", "plan.servers 1 or more");
   if (!scenario.plan.served()) return;
-  if (!a.placement.ranks.empty() && a.placement.ranks != "local")
-    refuse("--ranks", "parameter servers are performed beside ranks that are threads so far", "--ranks local");
-  if (!a.checkpoint.folder.empty())
-    refuse("--checkpoint", "what parameter servers hold is in no checkpoint yet", "leave it out, or plan.servers: 0");
+  if (a.placement.ranks == "mpi" || a.placement.ranks == "nccl")
+    refuse("--ranks", "parameter servers are threads beside the ranks', or processes beside theirs over Gloo",
+           "--ranks local, or gloo");
 }
 
 // What ends ranks is said here, by the process that is to say it; the exit status.

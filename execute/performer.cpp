@@ -11,6 +11,7 @@
 #include <exception>
 #include <iterator>
 #include <memory>
+#include <numeric>
 #include <thread>
 
 #include "execute/checkpoint/checkpoints.h"
@@ -19,9 +20,10 @@
 #include "execute/memory_use.h"
 #include "execute/processes/local_world.h"
 #include "execute/rank/cpu_rank.h"
-#include "execute/rank/parameter_servers.h"
 #include "execute/rank/routing_log.h"
 #include "execute/report.h"
+#include "execute/servers/parameter_servers.h"
+#include "execute/servers/server_process.h"
 #include "execute/timeline.h"
 #include "kernels/device_state.h"
 #include "sim/account/first_weights.h"
@@ -186,6 +188,7 @@ Report report_of(const Run& run, const Ranks& ranks) {
     r.first_weights_s = rank->first_weights_s();
     r.routing = rank->routing();
   }
+  if (run.servers != nullptr) report.served = run.servers->records();
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
   report.peak_rss_bytes = usage.ru_maxrss * 1024;
@@ -204,10 +207,21 @@ void add_records(const Run& run, const std::vector<RankReport>& ranks, result::R
   for (auto& record : out.records) record.start_ps -= first;
 }
 
+// Who has a part of the run's checkpoints here (Checkpoints::add).
+std::vector<int> holders_here(const Run& run) {
+  const std::span<const int> here = run.world.here();
+  if (!run.scenario.plan.served()) return {here.begin(), here.end()};
+  if (serves(run.scenario, run.world)) return {here.front() - run.grid.ranks()};
+  if (run.world.wire() != nullptr) return {};
+  std::vector<int> servers(static_cast<std::size_t>(run.scenario.plan.servers));
+  std::iota(servers.begin(), servers.end(), 0);
+  return servers;
+}
+
 // Every rank's part of the last checkpoint is on disk, and at the root the manifests too.
 void finish_checkpoints(const Run& run, const std::vector<double>& losses) {
   if (run.checkpoints == nullptr) return;
-  for (const int rank : run.world.here()) run.checkpoints->finish(rank);
+  for (const int rank : holders_here(run)) run.checkpoints->finish(rank);
   if (!run.world.root()) return;
   wait_for_others(run, "for the files of a checkpoint", [&] {
     const Clock::time_point deadline = Clock::now() + run.options.timeout;
@@ -251,6 +265,13 @@ result::FirstWeights first_weights_of(const Run& run, const std::vector<RankRepo
   return facts;
 }
 
+void add_use(const CheckpointUse& one, CheckpointUse& all) {
+  all.written = std::max(all.written, one.written);
+  all.bytes += one.bytes;
+  all.stall_s = std::max(all.stall_s, one.stall_s);
+  all.write_s = std::max(all.write_s, one.write_s);
+}
+
 Outcome outcome_of(const Run& run, const std::vector<std::string>& reports, std::vector<double> losses) {
   Outcome outcome;
   result::Result& r = outcome.result;
@@ -264,8 +285,11 @@ Outcome outcome_of(const Run& run, const std::vector<std::string>& reports, std:
   r.memory_capacity = memory_of_a_rank(run);
   outcome.processes = static_cast<int>(reports.size());
   std::vector<RankReport> ranks;
+  ServedRecords served;
   for (const std::string& bytes : reports) {
     Report report = unpack(bytes);
+    std::move(report.served.workers.begin(), report.served.workers.end(), std::back_inserter(served.workers));
+    std::move(report.served.servers.begin(), report.served.servers.end(), std::back_inserter(served.servers));
     r.peak_rss_bytes = std::max(r.peak_rss_bytes, report.peak_rss_bytes);
     outcome.all_rss_bytes += report.peak_rss_bytes;
     std::move(report.ranks.begin(), report.ranks.end(), std::back_inserter(ranks));
@@ -285,10 +309,7 @@ Outcome outcome_of(const Run& run, const std::vector<std::string>& reports, std:
     if (std::abs(rank.device.clock_drift_ps) > std::abs(outcome.device.clock_drift_ps))
       outcome.device.clock_drift_ps = rank.device.clock_drift_ps;
     add_device(rank, r.gpu);
-    outcome.checkpoints.written = std::max(outcome.checkpoints.written, rank.checkpoints.written);
-    outcome.checkpoints.bytes += rank.checkpoints.bytes;
-    outcome.checkpoints.stall_s = std::max(outcome.checkpoints.stall_s, rank.checkpoints.stall_s);
-    outcome.checkpoints.write_s = std::max(outcome.checkpoints.write_s, rank.checkpoints.write_s);
+    add_use(rank.checkpoints, outcome.checkpoints);
     outcome.routing.insert(outcome.routing.end(), rank.routing.begin(), rank.routing.end());
     if (!rank.loss_scale.empty()) outcome.loss_scales.push_back(rank.loss_scale);
     if (run.options.keep_parameters)
@@ -300,9 +321,11 @@ Outcome outcome_of(const Run& run, const std::vector<std::string>& reports, std:
   add_records(run, ranks, r);
   add_program(run.program, run.scenario, run.grid, run.options.record, r);
   if (run.servers != nullptr) {
-    run.servers->add_to(r);
-    outcome.server_events = run.servers->events();
-    if (run.options.keep_parameters) outcome.parameters = run.servers->parameters();
+    const program::Role& worker = *run.timeline(0).role;
+    add_served(run.scenario, worker, served, run.first_step, run.options.steps, r);
+    outcome.server_events = events_of(served);
+    for (const ServerRecord& server : served.servers) add_use(server.checkpoints, outcome.checkpoints);
+    if (run.options.keep_parameters) outcome.parameters = parameters_of(worker, served);
   }
   outcome.shares = std::move(shares);
   outcome.first_step = run.first_step;
@@ -321,17 +344,23 @@ void check_checkpoints(const Options& options) {
     throw InputError(Diagnostic{"--checkpoint", 0, 0, "", "ranks on GPUs write no checkpoints yet", "--device cpu"});
 }
 
-// Servers are threads beside the ranks'.
-void check_server_placement(const plan::Scenario& scenario, const Options& options, bool in_one_process) {
+// Servers are threads beside the ranks', or processes beside theirs.
+void check_server_placement(const plan::Scenario& scenario, const Options& options, World* world) {
   if (!scenario.plan.served()) return;
   const auto refuse = [](const char* path, const char* message, const char* hint) {
     throw InputError(Diagnostic{path, 0, 0, "", message, hint});
   };
   if (options.maker != nullptr) refuse("--device", "parameter servers are performed on CPUs so far", "--device cpu");
-  if (!in_one_process)
-    refuse("--ranks", "parameter servers are performed beside ranks that are threads so far", "--ranks local");
-  if (options.checkpoint.any())
-    refuse("--checkpoint", "what parameter servers hold is in no checkpoint yet", "leave it out, or plan.servers: 0");
+  const bool all_here = world != nullptr && static_cast<std::int64_t>(world->here().size()) == scenario.cluster.gpus;
+  if (world != nullptr && world->wire() == nullptr && !all_here)
+    refuse("--ranks", "parameter servers are threads beside the ranks', or processes beside theirs over Gloo",
+           "--ranks local, or gloo");
+}
+
+// Of these processes those that are ranks of the plan, and not its servers.
+std::span<const int> ranks_of_plan(std::span<const int> processes, const plan::RankGrid& grid) {
+  const auto servers = std::find_if(processes.begin(), processes.end(), [&](int rank) { return rank >= grid.ranks(); });
+  return {processes.begin(), servers};
 }
 
 void throw_if_any(const std::vector<program::Violation>& found) {
@@ -398,7 +427,7 @@ void check_run(const plan::Scenario& scenario, const program::Program& program, 
                std::span<const int> ranks) {
   check_performable(scenario, options.steps);
   check_checkpoints(options);
-  check_server_placement(scenario, options, false);
+  check_server_placement(scenario, options, nullptr);
   const plan::RankGrid grid = scenario.grid();
   check_program(program, grid);
   const std::vector<Timeline> timelines = make_timelines(program, grid);
@@ -411,33 +440,53 @@ void check_run(const plan::Scenario& scenario, const program::Program& program, 
   data_of(scenario, options);
 }
 
+namespace {
+
+// In a process that performs a parameter server; the root has the outcome.
+std::optional<Outcome> perform_server(Run& run) {
+  ServerProcess server(run);
+  run.began = wait_for_others(run, "at the beginning", [&] { return run.world.begin(); });
+  server.serve();
+  if (run.world.stop().requested()) throw failure_of(run);
+  finish_checkpoints(run, {});
+  Report report = report_of(run, {});
+  report.served = server.records();
+  wait_for_others(run, "at the end", [&] { return run.world.gather(pack(report)); });
+  return {};
+}
+
+}  // namespace
+
 std::optional<Outcome> perform(const plan::Scenario& scenario, const program::Program& program, const Options& options,
                                World& world) try {
   check_performable(scenario, options.steps);
   check_checkpoints(options);
   const plan::RankGrid grid = scenario.grid();
-  check_server_placement(scenario, options, world.here().size() == static_cast<std::size_t>(grid.ranks()));
+  check_server_placement(scenario, options, &world);
   check_program(program, grid);
   const std::vector<Timeline> timelines = make_timelines(program, grid);
   const int slots = check_memory_reuse(program, grid, timelines, options);
-  if (options.maker == nullptr) check_memory(timelines, grid, world.on_this_machine());
+  const std::span<const int> on_this_machine = ranks_of_plan(world.on_this_machine(), grid);
+  if (options.maker == nullptr) check_memory(timelines, grid, on_this_machine);
   const std::unique_ptr<Data> data = data_of(scenario, options);
 
-  const int threads = threads_per_rank(scenario, static_cast<int>(world.on_this_machine().size()));
+  const int threads = threads_per_rank(scenario, std::max(1, static_cast<int>(on_this_machine.size())));
   // GPUs compare their ranks' starts afterwards (meetings.h), which takes one clock.
-  const bool one_machine = world.on_this_machine().size() == static_cast<std::size_t>(grid.ranks());
+  const bool one_machine = on_this_machine.size() == static_cast<std::size_t>(grid.ranks());
   const bool known = options.maker == nullptr ? world.knows_arrivals() : one_machine;
   Run run{scenario, program, grid, options, *data, world, timelines, threads, known, {}, slots};
   std::optional<Checkpoints> checkpoints;
   if (options.checkpoint.any()) {
     checkpoints.emplace(scenario, options, world);
-    for (const int rank : world.here()) checkpoints->add(run.timeline(rank), grid, rank);
+    if (!scenario.plan.served())
+      for (const int rank : world.here()) checkpoints->add(rank, RankState(run.timeline(rank), grid, rank));
     run.checkpoints = &*checkpoints;
     run.first_step = checkpoints->first_step();
   }
   run.choices = recorded_choices(scenario, run.first_step, options.steps);
-  std::optional<ParameterServers> servers;
-  if (scenario.plan.served()) run.servers = &servers.emplace(run);
+  if (serves(scenario, world)) return perform_server(run);
+  const std::unique_ptr<ParameterServers> servers = scenario.plan.served() ? make_servers(run) : nullptr;
+  run.servers = servers.get();
   const std::vector<int> reporters = loss_reporters(grid, timelines);
   const Ranks ranks = make_ranks(run, reporters);
   wait_for_others(run, "for the ranks to be connected", [&] { initialise(ranks); });
@@ -448,8 +497,9 @@ std::optional<Outcome> perform(const plan::Scenario& scenario, const program::Pr
     if (checkpoints && world.root()) checkpoints->look(losses);  // what has come since
     throw failure_of(run);
   }
-  finish_checkpoints(run, losses);
   if (servers) servers->finish();
+  if (world.stop().requested()) throw failure_of(run);
+  finish_checkpoints(run, losses);
 
   const std::vector<std::string> reports =
       wait_for_others(run, "at the end", [&] { return world.gather(pack(report_of(run, ranks))); });

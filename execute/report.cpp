@@ -117,6 +117,17 @@ std::string pack(const Report& report) {
     put(out, r.first_weights_s);
     put(out, r.routing);
   }
+  put(out, static_cast<std::uint64_t>(report.served.workers.size()));
+  for (const WorkerRecord& w : report.served.workers) put(out, w.worker), put(out, w.ends);
+  put(out, static_cast<std::uint64_t>(report.served.servers.size()));
+  for (const ServerRecord& s : report.served.servers) {
+    put(out, s.server);
+    for (const std::int64_t n : {s.elements, s.state_bytes, s.most_ahead}) put(out, n);
+    put(out, s.checkpoints);
+    put(out, s.events);
+    put(out, s.steps_ps);
+    put(out, s.values);
+  }
   return out;
 }
 
@@ -141,6 +152,22 @@ Report unpack(std::string_view bytes) {
     in.get(r.checkpoints);
     in.get(r.first_weights_s);
     in.get(r.routing);
+  }
+  std::uint64_t workers = 0, servers = 0;
+  in.get(workers);
+  for (std::uint64_t i = 0; i < workers; ++i) {
+    WorkerRecord& w = report.served.workers.emplace_back();
+    in.get(w.worker), in.get(w.ends);
+  }
+  in.get(servers);
+  for (std::uint64_t i = 0; i < servers; ++i) {
+    ServerRecord& s = report.served.servers.emplace_back();
+    in.get(s.server);
+    for (std::int64_t* n : {&s.elements, &s.state_bytes, &s.most_ahead}) in.get(*n);
+    in.get(s.checkpoints);
+    in.get(s.events);
+    in.get(s.steps_ps);
+    in.get(s.values);
   }
   REHEARSE_CHECK(in.done(), "a report goes on after its end");
   return report;

@@ -9,6 +9,7 @@
 
 #include "execute/measure.h"
 #include "execute/rank/rank.h"
+#include "execute/servers/served_report.h"
 #include "sim/result/result.h"
 
 namespace rehearse::execute {
@@ -30,6 +31,7 @@ struct RankReport {
 };
 struct Report {
   std::vector<RankReport> ranks;
+  ServedRecords served;  // with parameter servers: of the workers and servers here
   std::int64_t peak_rss_bytes = 0;
 };
 

@@ -47,6 +47,9 @@ std::vector<std::pair<std::string, std::string>> server_rows(const result::Resul
       fmt::format("{} parameter server{}, {} worker{}{}, {}", p.servers, p.servers == 1 ? "" : "s", p.workers,
                   p.workers == 1 ? "" : "s", p.backup_workers > 0 ? fmt::format(" ({} spare)", p.backup_workers) : "",
                   p.consistency);
+  if (p.own_devices > 0)
+    servers += fmt::format("; {} device{} of their own, which rates a device and GPU-hours count too", p.own_devices,
+                           p.own_devices == 1 ? "" : "s");
   if (p.consistency != "synchronous")
     servers += "; the step above is the mean time of as many updates as make a global batch";
   std::vector<std::pair<std::string, std::string>> rows{{"Servers", servers}, {"Rates", rates(p)}};

@@ -77,7 +77,8 @@ std::string speed(const Result& r) {
               fmt::format("{} TFLOP/s a {}, HFU {}", tflops(r.hardware_flops), device, percent(result::hfu(r))));
   if (!r.flop_formula.empty()) out += wrap(r.flop_formula, kLabel);
   if (r.tokens_per_s > 0 && !on_cpu(r))
-    out += line("Cost", fmt::format("{} GPU-hours a step, {} a billion {}", compact(step_s * ranks / 3600),
+    out += line("Cost", fmt::format("{} GPU-hours a step, {} a billion {}",
+                                    compact(step_s * static_cast<double>(result::paid_devices(r)) / 3600),
                                     compact(result::gpu_hours(r, 1e9)), unit));
   for (const auto& [label, text] : {std::pair{"Input", input_text(r)}, {"Epoch", epoch_text(r)}})
     if (!text.empty()) out += labelled({{label, text}}, kLabel);

@@ -89,7 +89,7 @@ void fill(SweepRow& row, const result::Result& r) {
   row.limited_by = r.limited_by;
   if (const auto named = r.scenario.find("framework"); named != r.scenario.end()) row.framework = named->second;
   row.framework_chosen = r.scenario.contains("framework.chosen");
-  row.gpus = r.ranks;
+  row.gpus = result::paid_devices(r);
   row.batch = batch_of(r);
   for (const result::Note& note : r.notes) row.notes.push_back(note.text);
 }

@@ -111,7 +111,8 @@ Checkpoints::Checkpoints(const plan::Scenario& scenario, const Options& options,
     : scenario_(scenario),
       options_(options),
       wish_(options.checkpoint),
-      ranks_(scenario.grid().ranks()),
+      ranks_(scenario.plan.served() ? static_cast<int>(scenario.plan.servers) : scenario.grid().ranks()),
+      first_holder_(scenario.plan.served() ? scenario.grid().ranks() : 0),
       data_(data_trained_on(scenario, options)) {
   // The root decides for all, and no other looks before it has tidied up.
   std::string step;
@@ -145,9 +146,9 @@ bool Checkpoints::due(std::int64_t steps_done) const {
   return steps_done == options_.steps || (wish_.every > 0 && steps_done % wish_.every == 0);
 }
 
-void Checkpoints::add(const Timeline& timeline, const plan::RankGrid& grid, int rank) {
+void Checkpoints::add(int rank, RankState state) {
   auto writer = std::make_unique<Writer>();
-  writer->state.emplace(timeline, grid, rank);
+  writer->state.emplace(std::move(state));
   writers_[rank] = std::move(writer);
 }
 
@@ -208,7 +209,8 @@ std::vector<int> Checkpoints::look(const std::vector<double>& losses) {
     }
     std::vector<int> missing;
     for (int rank = 0; rank < ranks_; ++rank)
-      if (next_ > known || !fs::exists(folder_of(next_) + "/" + state_file_name(rank))) missing.push_back(rank);
+      if (next_ > known || !fs::exists(folder_of(next_) + "/" + state_file_name(rank)))
+        missing.push_back(first_holder_ + rank);
     if (!missing.empty()) {
       --next_;
       return missing;

@@ -47,8 +47,9 @@ class Checkpoints {
   const std::vector<double>& losses() const { return losses_; }  // of the steps before
   bool due(std::int64_t steps_done) const;
 
-  // A rank here; before any other call about it, in one thread.
-  void add(const Timeline& timeline, const plan::RankGrid& grid, int rank);
+  // A rank here, or a parameter server, whose states are all there is to keep of a plan with servers: below, the
+  // numbers of ranks are those of servers then. Before any other call about it, in one thread.
+  void add(int rank, RankState state);
   // Its memory holds what a run begins with. Ranks at the same time.
   void restore(int rank, const RankMemory& memory);
   // Nothing of the rank's memory changes meanwhile. Ranks at the same time; throws what went wrong with this one's file
@@ -76,7 +77,8 @@ class Checkpoints {
   const plan::Scenario& scenario_;
   const Options& options_;
   const CheckpointOptions& wish_;
-  int ranks_;
+  int ranks_;                          // files of a checkpoint
+  int first_holder_ = 0;               // the rank of the first of them, as people count
   std::int64_t first_ = 0, next_ = 0;  // the step gone on from, the next due that has no manifest
   bool same_plan_ = false;
   std::vector<double> losses_;

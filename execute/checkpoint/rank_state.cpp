@@ -47,6 +47,10 @@ RankState::RankState(const Timeline& timeline, const plan::RankGrid& grid, int r
   add_tensors(timeline, grid, rank);
 }
 
+RankState::RankState(StateHeader header) : header_(std::move(header)) {
+  for (const StateBuffer& b : header_.buffers) memory_.push_back(b.offset);
+}
+
 void RankState::add_tensors(const Timeline& timeline, const plan::RankGrid& grid, int rank) {
   std::vector<bool> cut(header_.buffers.size());
   const auto add = [&](const std::string& kind, const std::vector<Piece>& pieces) {

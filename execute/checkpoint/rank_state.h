@@ -23,6 +23,8 @@ namespace rehearse::execute {
 class RankState {
  public:
   RankState(const Timeline& timeline, const plan::RankGrid& grid, int rank);
+  // Of one block of memory that lies as the header says its payload does.
+  explicit RankState(StateHeader header);
 
   const StateHeader& header() const { return header_; }
   std::int64_t payload_bytes() const { return header_.payload_bytes; }

@@ -170,7 +170,10 @@ int run_elastic(const ElasticRun& run) {
 void check_elastic(const plan::Scenario& scenario, const CheckpointOptions& checkpoint) {
   if (checkpoint.every == 0)
     refuse_elastic("ranks come and go between checkpoints, of which there is none before the end", "--every N");
-  if (scenario.plan.served()) refuse_elastic("what parameter servers hold is in no checkpoint yet", "plan.servers: 0");
+  if (scenario.plan.served())
+    refuse_elastic(
+        "workers of parameter servers do not come and go yet: resumed, a run may have another number of them",
+        "--max-restarts, or plan.servers: 0");
   if (scenario.plan.steps_apart())
     refuse_elastic("with plan.local_steps each rank has parameters of its own, which no other number of ranks can hold",
                    "plan.local_steps: 0");

@@ -17,6 +17,7 @@
 #include "execute/processes/mpi/mpi_job.h"
 #include "execute/processes/process_world.h"
 #include "execute/processes/start_ranks.h"
+#include "execute/rank/run.h"
 #include "execute/transport/gloo/gloo_wire.h"
 #include "sim/base/diagnostics.h"
 #include "sim/base/interrupt.h"
@@ -82,7 +83,7 @@ std::unique_ptr<World> join_processes(const PlacementRequest& request, const std
                     "set RANK and WORLD_SIZE, or leave it out");
     return nullptr;
   }
-  check_ranks(launch, scenario.cluster.gpus);
+  check_ranks(launch, scenario.cluster.gpus, scenario.plan.served() ? scenario.plan.servers : 0);
   if (folder.empty())
     refuse_option("--ranks " + ranks,
                   fmt::format("started as one rank of {} ({}), which must meet somewhere", launch.ranks, launch.source),
@@ -172,14 +173,15 @@ int Placement::start(const program::Program& program, const Options& given) cons
   const plan::RankGrid grid = scenario_.grid();
   const std::vector<Timeline> timelines = make_timelines(program, grid);
   StartOptions start;
-  start.ranks = static_cast<int>(ranks.size());
+  // Parameter servers are the processes behind the ranks'.
+  start.ranks = static_cast<int>(ranks.size() + (scenario_.plan.served() ? scenario_.plan.servers : 0));
   start.poll = options.poll;
   if (gpus) {
     gpus->prepare_sharing();
     start.variables = [&gpus](int rank) { return gpus->variables(rank); };
   }
   start.whereabouts_of = [&](int rank, const Whereabouts& at) {
-    return whereabouts_text(timeline_of(timelines, grid, rank), rank, at);
+    return rank_whereabouts(scenario_, timelines, grid, rank, at);
   };
   for (int restarts = 0;; ++restarts) {
     try {

@@ -171,8 +171,8 @@ Launch read_launch(const Environment& environment) {
   return VariableReader(environment).read();
 }
 
-void check_ranks(const Launch& launch, std::int64_t scenario_ranks) {
-  if (launch.ranks == scenario_ranks) return;
+void check_ranks(const Launch& launch, std::int64_t scenario_ranks, std::int64_t servers) {
+  if (launch.ranks == scenario_ranks + servers) return;
   const auto processes = [](std::int64_t n) { return fmt::format("{} process{}", n, n == 1 ? "" : "es"); };
   Diagnostic d;
   d.path = "cluster.gpus";
@@ -182,6 +182,12 @@ void check_ranks(const Launch& launch, std::int64_t scenario_ranks) {
   if (launch.launcher == Launcher::none)
     d.message =
         fmt::format("the scenario has {} ranks, a process each, but this one was started alone", scenario_ranks);
+  if (servers > 0) {
+    d.message = fmt::format("the scenario has {} workers and {} parameter servers, a process each, but {} started {}",
+                            scenario_ranks, servers, name_of(launch.launcher), processes(launch.ranks));
+    d.hint = fmt::format("start {}", processes(scenario_ranks + servers));
+    throw InputError(d);
+  }
   d.hint = fmt::format("{} or set cluster.gpus={}",
                        launch.slurm_shell && launch.launcher == Launcher::none
                            ? fmt::format("start it with srun -n {}", scenario_ranks)

@@ -35,7 +35,8 @@ Environment process_environment();
 // launchers that disagree.
 Launch read_launch(const Environment& environment);
 
-// Throws InputError unless the launcher started as many ranks as the scenario has.
-void check_ranks(const Launch& launch, std::int64_t scenario_ranks);
+// Throws InputError unless the launcher started as many ranks as the scenario has, and a process for each of its
+// parameter servers.
+void check_ranks(const Launch& launch, std::int64_t scenario_ranks, std::int64_t servers = 0);
 
 }  // namespace rehearse::execute

@@ -57,6 +57,7 @@ class ProcessWorld : public World {
     REHEARSE_CHECK(communicator_ != nullptr, "a world of processes without a communicator");
     return *communicator_;
   }
+  Wire* wire() override { return options_.control_only ? nullptr : wire_.get(); }
   Stop& stop() override { return stop_; }
   Failures& failures() override { return failures_; }
   Whereabouts& whereabouts(int rank) override { return board_.whereabouts(rank); }

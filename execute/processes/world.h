@@ -20,6 +20,7 @@
 #include "execute/processes/whereabouts.h"
 #include "execute/transport/communicator.h"
 #include "execute/transport/stop.h"
+#include "execute/transport/wire.h"
 
 namespace rehearse::execute {
 
@@ -34,7 +35,9 @@ class World {
   virtual bool knows_arrivals() const { return true; }
   virtual bool root() const = 0;
   virtual Communicator& communicator(int rank) = 0;  // of a rank here
-  virtual Stop& stop() = 0;                          // of the ranks here
+  // What connects the processes, beside Communicators; nullptr: all ranks are here, or nothing of the kind does.
+  virtual Wire* wire() { return nullptr; }
+  virtual Stop& stop() = 0;  // of the ranks here
 
   // Written by a rank's process; of a rank elsewhere the last that is known of it.
   virtual Whereabouts& whereabouts(int rank) = 0;

@@ -17,7 +17,7 @@
 #include "execute/rank/expert_rows.h"
 #include "execute/rank/initial_memory.h"
 #include "execute/rank/input_rows.h"
-#include "execute/rank/parameter_servers.h"
+#include "execute/servers/parameter_servers.h"
 #include "execute/rank/parameters.h"
 #include "kernels/cpu/host_memory.h"
 #include "sim/account/blame.h"
@@ -90,7 +90,7 @@ void CpuRank::initialise() {
       InitialMemory(timeline_, run_.grid, rank_, run_.scenario.training.seed, first_weights_.parameters()),
       run_.threads_per_rank, memory_);
   if (first_weights_.any()) get_first_weights();
-  if (run_.checkpoints != nullptr) run_.checkpoints->restore(rank_, memory_);
+  if (run_.checkpoints != nullptr && run_.servers == nullptr) run_.checkpoints->restore(rank_, memory_);
   if (run_.servers != nullptr && rank_ == 0) run_.servers->begin_with(memory_);
 }
 
@@ -171,7 +171,7 @@ void CpuRank::perform_steps(std::int32_t stream) {
     if (run_.servers != nullptr) push_gradients(step, timing);
     end_step(own, timing);
     if (timing.compute) shares_.push_back(std::exchange(timing.shares, {}));
-    if (run_.checkpoints != nullptr && run_.checkpoints->due(step + 1)) {
+    if (run_.checkpoints != nullptr && run_.servers == nullptr && run_.checkpoints->due(step + 1)) {
       save_checkpoint(step + 1);
       count(timing, Share::other, Clock::now());
     }
@@ -206,7 +206,7 @@ void CpuRank::save_checkpoint(std::int64_t steps_done) {
   with_all_standing(steps_done, [&] { run_.checkpoints->save(rank_, steps_done, memory_); });
 }
 
-// Runs with servers write no checkpoints: the moments are their own.
+// With servers it is these that write checkpoints: the moments are their own.
 void CpuRank::pull_parameters(std::int64_t step, Timing& timing) {
   with_all_standing(2 * step + 1, [&] { admitted_ = run_.servers->pull(rank_, step, memory_); });
   count(timing, Share::straggler, admitted_);  // whichever stream came last and pulled
@@ -451,7 +451,7 @@ std::vector<float> CpuRank::loss_scale() const {
 }
 
 CheckpointUse CpuRank::checkpoint_use() const {
-  return run_.checkpoints != nullptr ? run_.checkpoints->use(rank_) : CheckpointUse{};
+  return run_.checkpoints != nullptr && run_.servers == nullptr ? run_.checkpoints->use(rank_) : CheckpointUse{};
 }
 
 std::int64_t CpuRank::held_bytes() const {

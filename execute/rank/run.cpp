@@ -1,6 +1,8 @@
 // See run.h.
 #include "execute/rank/run.h"
 
+#include <fmt/format.h>
+
 #include "sim/program/describe.h"
 
 namespace rehearse::execute {
@@ -23,6 +25,15 @@ std::string report_text(const Run& run, int rank, std::int32_t instance, const s
 }
 
 }  // namespace
+
+std::string rank_whereabouts(const plan::Scenario& scenario, const std::vector<Timeline>& timelines,
+                             const plan::RankGrid& grid, int rank, const Whereabouts& at) {
+  if (rank < grid.ranks()) return whereabouts_text(timeline_of(timelines, grid, rank), rank, at);
+  const bool steps = scenario.plan.consistency == plan::Consistency::synchronous;
+  const std::int64_t updates = at.step.load(std::memory_order_relaxed);
+  return fmt::format("rank {} (parameter server {}) had applied {} {}{}", rank, rank - grid.ranks(), updates,
+                     steps ? "step" : "gradient", updates == 1 ? "" : "s");
+}
 
 void report_failure(Run& run, int rank, std::int32_t instance, const std::string& what,
                     const std::vector<int>& missing) {

@@ -16,6 +16,10 @@ namespace rehearse::execute {
 class Checkpoints;
 class ParameterServers;
 
+// Where a rank is, of workers or, behind them, of parameter servers that are processes.
+std::string rank_whereabouts(const plan::Scenario& scenario, const std::vector<Timeline>& timelines,
+                             const plan::RankGrid& grid, int rank, const Whereabouts& at);
+
 // What the ranks of a run that are here share. Outlives them.
 struct Run {
   const plan::Scenario& scenario;
@@ -36,7 +40,9 @@ struct Run {
 
   const Timeline& timeline(int rank) const { return timeline_of(timelines, grid, rank); }
   // Of any rank, from any thread.
-  std::string whereabouts(int rank) const { return whereabouts_text(timeline(rank), rank, world.whereabouts(rank)); }
+  std::string whereabouts(int rank) const {
+    return rank_whereabouts(scenario, timelines, grid, rank, world.whereabouts(rank));
+  }
 };
 
 // The rank cannot go on in an op (instance -1: in none), as `what` says, for want of the ranks `missing` if there are

@@ -49,7 +49,7 @@ class Wire {
 inline constexpr int kControlLane = 0;
 
 // Tags are made of these parts and differ wherever two transfers between the same ranks may be under way at once.
-enum class TagKind : std::uint64_t { collective = 1, message = 2, loss = 3, control = 4 };
+enum class TagKind : std::uint64_t { collective = 1, message = 2, loss = 3, control = 4, served = 5 };
 std::uint64_t make_tag(TagKind kind, std::int64_t queue, std::int64_t sequence, std::int64_t step = 0,
                        std::int64_t segment = 0);
 

@@ -216,6 +216,7 @@ void write_first_weights(const FirstWeights& f, JsonWriter& json) {
 
 void write_servers(const ParameterServers& p, JsonWriter& json) {
   json.key("parameter_servers").open('{').key("servers").integer(p.servers).key("workers").integer(p.workers);
+  if (p.own_devices > 0) json.key("own_devices").integer(p.own_devices);
   json.key("consistency").text(p.consistency);
   if (p.bound >= 0) json.key("staleness_bound").integer(p.bound);
   json.key("backup_workers").integer(p.backup_workers).key("window_s").seconds(p.window_ps);

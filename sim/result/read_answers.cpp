@@ -253,6 +253,7 @@ void read_servers(JsonReader& in, const Json& document, Result& r) {
   p.known = true;
   p.servers = read_count(in, from, path, "servers", 1);
   p.workers = read_count(in, from, path, "workers", 1);
+  if (from.contains("own_devices")) p.own_devices = read_count(in, from, path, "own_devices", 1);
   p.consistency = in.text(from, path, "consistency");
   if (from.contains("staleness_bound")) p.bound = read_count(in, from, path, "staleness_bound", 0);
   p.backup_workers = read_count(in, from, path, "backup_workers", 0);

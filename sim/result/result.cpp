@@ -124,8 +124,12 @@ double tokens_per_step(const Result& r) {
   return r.tokens_per_s * seconds(r.step_time_ps);
 }
 
+std::int64_t paid_devices(const Result& r) {
+  return r.ranks + r.servers.own_devices;
+}
+
 double gpu_hours(const Result& r, double tokens) {
-  return r.tokens_per_s > 0 ? tokens / r.tokens_per_s / 3600 * static_cast<double>(r.ranks) : 0;
+  return r.tokens_per_s > 0 ? tokens / r.tokens_per_s / 3600 * static_cast<double>(paid_devices(r)) : 0;
 }
 
 std::string to_json(const Result& r) {
@@ -139,7 +143,7 @@ std::string to_json(const Result& r) {
   json.key("limited_by").text(r.limited_by);
   write_answers(r, json);
   json.key("cost").open('{');
-  json.key("gpu_hours_per_step").real(seconds(r.step_time_ps) * static_cast<double>(r.ranks) / 3600);
+  json.key("gpu_hours_per_step").real(seconds(r.step_time_ps) * static_cast<double>(paid_devices(r)) / 3600);
   json.key("gpu_hours_per_billion_tokens").real(gpu_hours(r, 1e9)).close('}');
   json.key("engine").open('{').key("ops").integer(r.ops).key("events").integer(r.events);
   json.key("wall_s").real(r.wall_s).key("ranks_simulated").integer(r.ranks_simulated);

@@ -224,6 +224,7 @@ struct FirstWeights {
 struct ParameterServers {
   bool known = false;
   std::int64_t servers = 0, workers = 0;
+  std::int64_t own_devices = 0;  // beside the workers', which are Result::ranks
   std::string consistency;  // a word of plan.consistency
   std::int64_t bound = -1;  // plan.staleness; -1: none
   std::int64_t backup_workers = 0;
@@ -376,6 +377,8 @@ double mfu(const Result& r);
 double hfu(const Result& r);
 
 double tokens_per_step(const Result& r);
+// Devices that are paid for: the ranks', and those that parameter servers have of their own.
+std::int64_t paid_devices(const Result& r);
 double gpu_hours(const Result& r, double tokens);  // 0 if the result has no token rate
 double kwh(const Result& r, double tokens);        // the same; of the accelerators
 

@@ -24,16 +24,26 @@ double rate_of(double units, double mtbf_hours) {
   return mtbf_hours > 0 ? units / (mtbf_hours * kSecondsOfHour) : 0;
 }
 
+// The devices of the run: parameter servers may have some of their own, which fail and are paid for like the others.
+std::int64_t devices_of(const plan::Scenario& s) {
+  return s.cluster.gpus + s.plan.own_servers();
+}
+
+// Who writes a checkpoint: all ranks, or the parameter servers, which have all there is to keep.
+std::int64_t writers_of(const plan::Scenario& s) {
+  return s.plan.served() ? s.plan.servers : s.cluster.gpus;
+}
+
 // How fast all ranks together move a checkpoint: each its share, none faster than it can.
 double writing_rate(const plan::Scenario& s) {
   const auto storage = static_cast<double>(s.checkpoint.storage_bandwidth.per_s());
-  const double rank = static_cast<double>(s.checkpoint.rank_bandwidth.per_s()) * static_cast<double>(s.cluster.gpus);
+  const double rank = static_cast<double>(s.checkpoint.rank_bandwidth.per_s()) * static_cast<double>(writers_of(s));
   return rank > 0 ? std::min(storage, rank) : storage;
 }
 
 WeeksRequest weeks_of(const plan::Scenario& s, double step_s, std::int64_t hosts, double bytes) {
   const plan::Failures& f = s.failures;
-  const auto gpus = static_cast<double>(s.cluster.gpus);
+  const auto gpus = static_cast<double>(devices_of(s));
   WeeksRequest r;
   r.step_s = step_s;
   r.rates = {rate_of(gpus, f.gpu_mtbf_hours), rate_of(gpus, f.nic_mtbf_hours),
@@ -47,7 +57,7 @@ WeeksRequest weeks_of(const plan::Scenario& s, double step_s, std::int64_t hosts
   if (s.checkpoint.mode == plan::CheckpointMode::sync) {
     r.stall_s = written;
   } else {
-    r.stall_s = bytes / gpus / static_cast<double>(s.checkpoint.copy_bandwidth.per_s());
+    r.stall_s = bytes / static_cast<double>(writers_of(s)) / static_cast<double>(s.checkpoint.copy_bandwidth.per_s());
     r.write_s = written;
   }
   return r;
@@ -90,10 +100,9 @@ double checkpoint_bytes(const plan::Scenario& s) {
 
 std::vector<std::int64_t> batches_with_missing(const plan::Scenario& s, std::int64_t missing) {
   const std::int64_t replicas = replicas_of(s), all = s.training.micro_batches(s.plan) * replicas;
-  const std::int64_t each = (all + replicas - missing - 1) / (replicas - missing);
   std::vector<std::int64_t> batches;
-  for (std::int64_t more = 0; more < s.plan.pipeline; ++more)
-    batches.push_back((each + more) * s.plan.data * s.plan.micro_batch);
+  for (std::int64_t left = replicas - missing; left >= 1; --left)
+    if (all % left == 0) batches.push_back(all / left * s.plan.data * s.plan.micro_batch);
   return batches;
 }
 
@@ -111,7 +120,7 @@ result::Goodput goodput_of(const plan::Scenario& s, double step_s, std::int64_t 
                    "checkpoint: {storage_bandwidth: 100GB/s}, as an example");
   result::Goodput g;
   g.scenario_name = s.name;
-  g.gpus = s.cluster.gpus;
+  g.gpus = devices_of(s);
   g.hosts = (g.gpus + devices - 1) / devices;
   g.spare_hosts = s.failures.spare_hosts;
   g.step_s = step_s;

@@ -33,8 +33,9 @@ result::Goodput goodput_of(const plan::Scenario& scenario, double step_s, std::i
 // are short, nothing.
 double checkpoint_bytes(const plan::Scenario& scenario);
 
-// What a run of which so many replicas are missing takes for the same batch is the step of the whole one with more
-// micro-batches, those of the replica that has most: global batches to simulate it with, the least first. A pipeline
+// A run of which so many replicas are missing goes on with whole replicas and the same batch, all alike, as
+// `rehearse execute --elastic` does: with the most of them that share its micro-batches evenly. Its step is that of the
+// whole run with as many micro-batches a replica: global batches to simulate it with, the least first, since a pipeline
 // schedule may take whole rounds of micro-batches only.
 std::vector<std::int64_t> batches_with_missing(const plan::Scenario& scenario, std::int64_t missing);
 

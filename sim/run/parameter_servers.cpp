@@ -4,8 +4,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <numeric>
+#include <utility>
 
+#include "sim/account/server_kernels.h"
 #include "sim/account/server_shards.h"
 #include "sim/base/check.h"
 #include "sim/base/diagnostics.h"
@@ -17,7 +20,6 @@ namespace rehearse::run {
 
 namespace {
 
-using program::Buffer;
 using program::DType;
 
 // Of one worker's role: all workers have the same parameters.
@@ -35,66 +37,38 @@ DType values_type(const plan::Scenario& s) {
   return lower::dtype_of(s.training.precision);
 }
 
-std::int64_t optimizer_states(const plan::Training& t) {
-  return t.optimizer == plan::OptimizerKind::adamw ? 2 : t.momentum > 0 ? 1 : 0;
-}
-
-// What a server's device does, as a role of flat ranges.
-class ServerKernels {
- public:
-  ServerKernels(const plan::Scenario& scenario, std::int64_t elements) : scenario_(scenario), elements_(elements) {
-    role_.name = "server";
-    role_.streams.push_back({"compute", program::StreamKind::compute});
-  }
-
-  // The optimizer's step. Where workers compute in 16 bits the server keeps fp32 beside what it sends.
-  program::Op update() {
-    const plan::Training& t = scenario_.training;
-    const bool master = values_type(scenario_) != DType::f32;
-    program::Optimizer step;
-    step.adam = t.optimizer == plan::OptimizerKind::adamw;
-    step.master = master, step.elements = elements_, step.separate = !scenario_.framework.fused_optimizer;
-    program::Op op;
-    op.name = "server.update", op.shape = step, op.phase = program::Phase::optimizer;
-    op.reads.push_back({add(lower::dtype_of(t.reduce_dtype))});
-    const auto state = [&](DType type) {
-      op.reads.push_back({add(type)});
-      op.writes.push_back(op.reads.back());
-    };
-    state(values_type(scenario_));
-    if (master) state(DType::f32);
-    for (std::int64_t k = 0; k < optimizer_states(t); ++k) state(DType::f32);
-    return op;
-  }
-  // A gradient to the sum of a synchronous step.
-  program::Op sum() {
-    program::Elementwise accumulate;
-    accumulate.fn = program::ElementwiseFn::accumulate, accumulate.elements = elements_;
-    program::Op op;
-    op.name = "server.add", op.shape = accumulate, op.phase = program::Phase::optimizer;
-    op.reads = {{add(lower::dtype_of(scenario_.training.reduce_dtype))}, {add(DType::f32)}};
-    op.writes = {op.reads.back()};
-    return op;
-  }
-  const program::Role& role() const { return role_; }
-
- private:
-  program::BufferId add(DType type) {
-    Buffer b;
-    b.name = fmt::format("range{}", role_.buffers.size()), b.dtype = type, b.shape = {elements_};
-    b.cls = program::BufferClass::optimizer, b.lifetime = program::Lifetime::persistent;
-    role_.buffers.push_back(std::move(b));
-    return static_cast<program::BufferId>(role_.buffers.size()) - 1;
-  }
-
-  const plan::Scenario& scenario_;
-  std::int64_t elements_;
-  program::Role role_;
+// Of one server, what its device does and takes for it; none where it has no elements.
+struct ServerCosts {
+  cost::Estimate update, sum;
 };
+ServerCosts costs_of_server(const Prepared& prepared, int server, std::int64_t elements);
 
 int device_of_server(const plan::Plan& plan, int server) {
   const auto workers = static_cast<int>(plan.data);
   return plan.own_servers() > 0 ? workers + server : server * workers / static_cast<int>(plan.servers);
+}
+
+ServerCosts costs_of_server(const Prepared& prepared, int server, std::int64_t elements) {
+  if (elements == 0) return {};
+  const plan::Scenario& s = prepared.scenario();
+  const account::ServerKernels kernels =
+      account::server_kernels(s, elements, values_type(s), lower::dtype_of(s.training.reduce_dtype));
+  const auto& costs = prepared.machine().costs_of(prepared.cluster().kind_of(device_of_server(s.plan, server)));
+  return {costs.kernel(kernels.role, kernels.update, {}), costs.kernel(kernels.role, kernels.sum, {})};
+}
+
+// Shares of busy time count the servers' kernels beside the workers', of an iteration of all workers.
+void add_coverage(const Prepared& prepared, const engine::Outcome& workers, const std::vector<std::int64_t>& elements,
+                  result::Result& out) {
+  std::array<double, 4> busy = workers.coverage_busy_s;
+  const auto [updates, sums] = account::server_calls(prepared.scenario().plan);
+  for (std::size_t server = 0; server < elements.size(); ++server) {
+    const ServerCosts costs = costs_of_server(prepared, static_cast<int>(server), elements[server]);
+    for (const auto& [calls, one] : {std::pair{updates, costs.update}, std::pair{sums, costs.sum}})
+      busy[static_cast<std::size_t>(one.coverage)] += static_cast<double>(calls) * one.duration.seconds();
+  }
+  const double all = std::accumulate(busy.begin(), busy.end(), 0.0);
+  for (std::size_t i = 0; i < busy.size() && all > 0; ++i) out.coverage[i] = busy[i] / all;
 }
 
 engine::ServedWork work_of(const Prepared& prepared, const std::vector<std::vector<Time>>& ends, int iterations) {
@@ -123,15 +97,9 @@ engine::ServedWork work_of(const Prepared& prepared, const std::vector<std::vect
       work.pushes.push_back(moves ? model.send(w, device, Bytes(n * pushed)) : collective::TransferPlan());
     }
   for (int server = 0; server < work.servers; ++server) {
-    const std::int64_t n = elements[static_cast<std::size_t>(server)];
-    ServerKernels kernels(s, n);
-    const program::Op update = kernels.update(), sum = kernels.sum();
-    const int kind = prepared.cluster().kind_of(device_of_server(plan, server));
-    const auto cost = [&](const program::Op& op) {
-      return n == 0 ? Time() : prepared.machine().costs_of(kind).kernel(kernels.role(), op, {}).duration;
-    };
-    work.update.push_back(cost(update));
-    work.add.push_back(cost(sum));
+    const ServerCosts costs = costs_of_server(prepared, server, elements[static_cast<std::size_t>(server)]);
+    work.update.push_back(costs.update.duration);
+    work.add.push_back(costs.sum.duration);
   }
   return work;
 }
@@ -255,10 +223,11 @@ engine::Outcome simulate_workers(const Prepared& prepared, engine::Options optio
   return prepared.simulate(options);
 }
 
-engine::ServedRun run_servers(const Prepared& prepared, const engine::Outcome& workers, int iterations) {
+engine::ServedRun run_servers(const Prepared& prepared, const engine::Outcome& workers, int iterations,
+                              std::int64_t sample) {
   engine::ServedWork work = work_of(prepared, workers.rank_step_ends, iterations);
   const plan::Scenario& s = prepared.scenario();
-  const engine::Noise noise(s.noise, 0, {}, static_cast<int>(s.plan.data));
+  const engine::Noise noise(s.noise, sample, {}, static_cast<int>(s.plan.data));
   if (noise.transfers())
     work.message_factor = [&](int worker, int server, bool pull, std::int64_t iteration) {
       const int device = device_of_server(s.plan, server);
@@ -274,6 +243,7 @@ void add_servers(const Prepared& prepared, const engine::Outcome& workers, const
   result::ParameterServers& p = out.servers;
   p.known = true;
   p.servers = s.plan.servers, p.workers = s.plan.data, p.backup_workers = s.plan.backup_workers;
+  p.own_devices = s.plan.own_servers();
   p.consistency = out.scenario.at("plan.consistency");
   if (s.plan.consistency == plan::Consistency::bounded) p.bound = s.plan.staleness;
   const std::vector<std::int64_t> elements = elements_of(prepared);
@@ -283,8 +253,9 @@ void add_servers(const Prepared& prepared, const engine::Outcome& workers, const
   p.parameter_bytes = all * value;
   p.gradient_bytes = all * program::size_of(lower::dtype_of(s.training.reduce_dtype));
   p.fullest_server_bytes = most * value;
-  p.server_memory_bytes = most * (value + (value < 4 ? 4 : 0) + 4 * optimizer_states(s.training));
+  p.server_memory_bytes = most * (value + (value < 4 ? 4 : 0) + 4 * account::server_moments(s.training));
   p.most_ahead = run.most_ahead;
+  add_coverage(prepared, workers, elements, out);
   add_rates(prepared, run, p);
   add_staleness(s.plan, run, static_cast<std::int64_t>(run.iterations.front().size()), p);
   const Shares shares = shares_of(run);
@@ -304,7 +275,7 @@ void add_servers(const Prepared& prepared, const engine::Outcome& workers, const
   if (p.samples_per_s <= 0) return;
   scale_step(static_cast<double>(s.training.global_batch) / p.samples_per_s, shares, out);
   out.tokens_per_s = p.samples_per_s * static_cast<double>(s.model.reads_text() ? s.training.seq_len : std::int64_t{1});
-  out.tokens_per_s_per_gpu = out.tokens_per_s / static_cast<double>(out.ranks);
+  out.tokens_per_s_per_gpu = out.tokens_per_s / static_cast<double>(result::paid_devices(out));
   REHEARSE_CHECK(!workers.rank_step_ends.empty(), "no steps of workers");
 }
 

@@ -20,7 +20,9 @@ int served_iterations(const Options& options);
 
 // Of the workers' program alone, so many iterations of it, or, if they are all alike, fewer.
 engine::Outcome simulate_workers(const Prepared& prepared, engine::Options options, int iterations);
-engine::ServedRun run_servers(const Prepared& prepared, const engine::Outcome& workers, int iterations);
+// `sample` of the messages' noise; that of the workers' is their simulation's.
+engine::ServedRun run_servers(const Prepared& prepared, const engine::Outcome& workers, int iterations,
+                              std::int64_t sample = 0);
 // Into a result that has the workers' outcome already.
 void add_servers(const Prepared& prepared, const engine::Outcome& workers, const engine::ServedRun& run,
                  result::Result& out);

@@ -201,26 +201,45 @@ void add_outcome(const engine::Outcome& outcome, const plan::Scenario& scenario,
   out.collectives = outcome.collectives;
 }
 
-// Workers and parameter servers have no step of which samples, what-ifs and counterfactuals would be.
+// Of one sample of a plan with parameter servers: the workers, then what goes round between them and the servers.
 void simulate_served(const Prepared& prepared, const plan::Scenario& scenario, const Options& options,
                      engine::Options engine_options, result::Result& out) {
-  if (options.samples > 0 || options.what_if)
-    throw InputError(Diagnostic{"", 0, 0, "plan.servers",
-                                "samples and what-ifs of plans with parameter servers are not simulated yet",
-                                "noise.seed draws anew; leave --samples and --what-if out"});
-  if (options.phase) options.phase("simulating");
-  SharedProgress progress(options.progress, 1);
-  engine_options.progress = progress.one();
+  const std::int64_t sample = engine_options.sample;
   const int iterations = served_iterations(options);
   const engine::Outcome workers = simulate_workers(prepared, std::move(engine_options), iterations);
   add_outcome(workers, scenario, options, out);
-  add_servers(prepared, workers, run_servers(prepared, workers, iterations), out);
+  add_servers(prepared, workers, run_servers(prepared, workers, iterations, sample), out);
+}
+
+// A step is the mean time of as many updates as make a global batch, and a sample's is a draw of all that is drawn.
+void simulate_all_served(const Prepared& prepared, const plan::Scenario& scenario, const Options& options,
+                         engine::Options engine_options, result::Result& out) {
+  if (options.what_if)
+    throw InputError(Diagnostic{"", 0, 0, "plan.servers",
+                                "what-ifs change the links of the engine, and pulls and pushes have a network of their "
+                                "own: they are not simulated yet",
+                                "leave --what-if out; --set cluster.overrides changes a link"});
+  const auto samples = static_cast<std::size_t>(options.samples);
+  SharedProgress progress(options.progress, samples + 1);
+  if (options.phase) options.phase("simulating");
+  if (samples > 0) {
+    const result::Result described = out;
+    out.samples = sample(prepared, options.samples, {options.threads, options.processes}, progress,
+                         [&](const engine::Options& drawn) {
+                           result::Result one = described;
+                           simulate_served(prepared, scenario, options, drawn, one);
+                           return SampledStep{one.step_time_ps, one.breakdown_ps};
+                         });
+    engine_options.sample = out.samples.reported;
+  }
+  engine_options.progress = progress.one();
+  simulate_served(prepared, scenario, options, std::move(engine_options), out);
 }
 
 // The simulation reported (of samples, that of the median step), and what else is asked.
 void simulate_all(const Prepared& prepared, const plan::Scenario& scenario, const Options& options,
                   engine::Options engine_options, result::Result& out) {
-  if (scenario.plan.served()) return simulate_served(prepared, scenario, options, std::move(engine_options), out);
+  if (scenario.plan.served()) return simulate_all_served(prepared, scenario, options, std::move(engine_options), out);
   constexpr std::size_t kUsualCauses = 2;
   const int samples = samples_of(prepared, scenario, options);
   const bool noisy = scenario.noise.any() || draws_machine(prepared, scenario);

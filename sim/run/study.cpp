@@ -94,16 +94,21 @@ std::function<void(double)> SharedProgress::one() {
   };
 }
 
-result::Samples sample(const Prepared& prepared, std::int64_t count, const Workers& workers, SharedProgress& progress) {
+result::Samples sample(const Prepared& prepared, std::int64_t count, const Workers& workers, SharedProgress& progress,
+                       const SampleStep& step) {
+  const SampleStep simulated = step ? step : [&prepared](const engine::Options& options) {
+    const engine::Outcome outcome = prepared.simulate(options);
+    return SampledStep{outcome.step_time.ps(), outcome.breakdown_ps};
+  };
   // Of each its step, then the shares of it.
   const std::vector<Answer> answers = answers_of(workers, static_cast<std::size_t>(count), [&](std::size_t i) {
     engine::Options options = prepared.engine_options();
     options.sample = static_cast<std::int64_t>(i);
     options.progress = progress.one();
-    const engine::Outcome outcome = prepared.simulate(options);
+    const SampledStep sampled = simulated(options);
     if (options.progress) options.progress(1);
-    Answer answer{{outcome.step_time.ps()}, ""};
-    answer.numbers.insert(answer.numbers.end(), outcome.breakdown_ps.begin(), outcome.breakdown_ps.end());
+    Answer answer{{sampled.step_ps}, ""};
+    answer.numbers.insert(answer.numbers.end(), sampled.breakdown_ps.begin(), sampled.breakdown_ps.end());
     return answer;
   });
   std::vector<std::int64_t> steps;

@@ -3,6 +3,7 @@
 // processes; the answers do not depend on how many.
 #pragma once
 
+#include <array>
 #include <functional>
 #include <mutex>
 
@@ -25,8 +26,17 @@ class SharedProgress {
   std::mutex mutex_;
 };
 
-// Simulates samples 0 to count - 1. Of the steps' order statistics the median one is `reported`.
-result::Samples sample(const Prepared& prepared, std::int64_t count, const Workers& workers, SharedProgress& progress);
+// The time of a step and the shares of it.
+struct SampledStep {
+  std::int64_t step_ps = 0;
+  std::array<std::int64_t, result::kShares> breakdown_ps{};
+};
+using SampleStep = std::function<SampledStep(const engine::Options&)>;
+
+// Simulates samples 0 to count - 1, of a step as `step` does, or the engine. Of the steps' order statistics the median
+// one is `reported`.
+result::Samples sample(const Prepared& prepared, std::int64_t count, const Workers& workers, SharedProgress& progress,
+                       const SampleStep& step = {});
 
 // What each cause of noise costs in a sample of which `outcome` is the simulation: each slow rank (the first
 // kMostSlowRanks), all of them, each entry of noise.links, ranks' factors for the step, the machine's measured scatter,

@@ -107,13 +107,12 @@ class Search {
     return options;
   }
 
-  static void refuse_what_varies(const plan::Scenario& scenario) {
+  void refuse_what_varies(const plan::Scenario& scenario) const {
     const auto refuse = [&](const char* path, const char* message, const char* hint) {
       throw plan::located(InputError(Diagnostic{"", 0, 0, path, message, hint}), scenario);
     };
-    if (scenario.plan.served())
-      refuse("plan.servers", "a search is of plans whose ranks step together",
-             "plan.servers: 0, or sweep with `rehearse simulate`");
+    if (scenario.plan.served() && request_.objective == Objective::energy)
+      refuse("plan.servers", "the energy of parameter servers' devices is not counted yet", "another --objective");
     if (!scenario.jobs.empty())
       refuse("cluster.jobs", "a search is of one job's plans", "leave the jobs out, or sweep with `rehearse simulate`");
     // Ranks that are slow throughout leave every step alike; none is faster than without.
@@ -172,7 +171,7 @@ class Search {
     try {
       const plan::Scenario scenario = read(plan);
       const auto machine = machines_.of(scenario);
-      plan.gpus = scenario.cluster.gpus;
+      plan.gpus = scenario.cluster.gpus + scenario.plan.own_servers();
       plan.complexity = complexity(scenario.plan);
       const PlanFloor floor =
           plan_floor(*layers_of(plan, scenario, *machine), scenario, *machine, machines_.collectives_of(*machine));
@@ -446,6 +445,7 @@ class Search {
     const plan::Scenario scenario = read(plan);
     run::Options options = options_;
     options.machine = machines_.of(scenario);
+    if (scenario.plan.served()) return simulate_served(plan, scenario, options);
     const run::Prepared prepared(scenario, options);
     const auto stages = run::stages_of(prepared.machine(), scenario, prepared.program(), prepared.arenas());
     plan.least_bytes = run::largest_peak(stages);
@@ -461,6 +461,19 @@ class Search {
     plan.status = Status::simulated;
     plan.objective = objective_of(request_.objective, plan.step, plan.gpus, scenario.training.global_batch,
                                   plan.least_bytes, plan.joules);
+  }
+
+  // What the worker's program bounds holds of its iterations, so of a global batch of them; what servers add is
+  // simulated alone.
+  void simulate_served(Plan& plan, const plan::Scenario& scenario, const run::Options& options) {
+    const result::Result r = run::simulate_scenario(scenario, options);
+    plan.least_bytes = r.servers.own_devices > 0 ? r.servers.server_memory_bytes : 0;
+    for (const result::StageMemory& stage : r.stages) plan.least_bytes = std::max(plan.least_bytes, stage.peak);
+    plan.step = Time::from_ps(r.step_time_ps);
+    plan.status = r.memory_fits ? Status::simulated : Status::too_large;
+    if (plan.status == Status::simulated)
+      plan.objective =
+          objective_of(request_.objective, plan.step, plan.gpus, scenario.training.global_batch, plan.least_bytes, 0);
   }
 
   void note_best(std::size_t i) {

@@ -292,5 +292,46 @@ TEST(Goodput, FirstWeightsArePartOfARestart) {
     EXPECT_EQ(sent.samples[i].shares, longer.samples[i].shares) << i;
 }
 
+// Whole replicas that share the batch's micro-batches evenly, as elastic ranks do: of 12 replicas with 2 micro-batches
+// each, without one 8 go on with 3 each, without five 6 with 4, and so on.
+TEST(Goodput, FewerReplicasDivideTheBatch) {
+  const plan::Scenario s = scenario_from(
+      "rehearse: 1\nmodel: gpt2-small\ncluster: {topology: dgx-a100, gpus: 24}\n"
+      "plan: {tensor: 2, micro_batch: 4}\ntraining: {global_batch: 96}\n",
+      {});
+  ASSERT_EQ(s.plan.data, 12);
+  ASSERT_EQ(s.training.micro_batches(s.plan), 2);
+  const std::int64_t a_micro_batch = 12 * 4;  // of every replica of the whole run
+  EXPECT_EQ(batches_with_missing(s, 1).front(), 3 * a_micro_batch);
+  EXPECT_EQ(batches_with_missing(s, 4).front(), 3 * a_micro_batch);
+  EXPECT_EQ(batches_with_missing(s, 5).front(), 4 * a_micro_batch);
+  EXPECT_EQ(batches_with_missing(s, 7).front(), 6 * a_micro_batch) << "of five replicas four have 6 each";
+  EXPECT_EQ(batches_with_missing(s, 11), (std::vector<std::int64_t>{24 * a_micro_batch}));
+  EXPECT_EQ(batches_with_missing(s, 8),
+            (std::vector<std::int64_t>{6 * a_micro_batch, 8 * a_micro_batch, 12 * a_micro_batch, 24 * a_micro_batch}));
+}
+
+// Devices of parameter servers fail and are paid for like the others; it is servers that write checkpoints.
+TEST(Goodput, ServersOwnDevicesCount) {
+  const auto of = [](const std::string& devices) {
+    const plan::Scenario s = scenario_from(
+        "rehearse: 1\nmodel: gpt2-small\ncluster: {topology: dgx-a100, gpus: 16}\n"
+        "plan: {servers: 8, server_devices: " +
+            devices +
+            "}\ntraining: {clip: 0}\nfailures: {gpu_mtbf_hours: 1000}\n"
+            "checkpoint: {storage_bandwidth: 1TB/s, rank_bandwidth: 1GB/s, bytes: 1TB}\n",
+        {});
+    GoodputOptions options = drawn(1, 1, 1);
+    options.price_per_gpu_hour = 2;
+    return goodput_of(s, 10, 8, options);
+  };
+  const result::Goodput own = of("own"), beside = of("workers");
+  EXPECT_EQ(own.gpus, 24);
+  EXPECT_EQ(beside.gpus, 16);
+  EXPECT_NEAR(own.mean_time_to_failure_s * 24, beside.mean_time_to_failure_s * 16, 1e-3);
+  EXPECT_DOUBLE_EQ(own.stall_s, 1e12 / 8e9);
+  EXPECT_DOUBLE_EQ(own.cost_of(own.samples[0]), own.samples[0].seconds() / 3600 * 24 * 2);
+}
+
 }  // namespace
 }  // namespace rehearse::run

@@ -44,6 +44,32 @@ TEST(Checkpoint, WhatDoesNotFitTogetherIsRefused) {
   refused({"--checkpoint", folder / "none", "--max-restarts", "1"}, "--ranks gloo, or mpi");
 }
 
+// A parameter server, or a worker, whose process is killed once a checkpoint is there; started again, all steps are
+// done.
+TEST(Checkpoint, KilledServersOverGlooAreStartedAgain) {
+  if (has(run({"execute", "gpt-tiny-ddp", "--steps", "1", "--ranks", "gloo"}).err, "built without Gloo"))
+    GTEST_SKIP() << "built without Gloo";
+  const Folder folder;
+  for (const int process : {6, 2}) {  // server 1, worker 1, in the order of ranks
+    const std::string saved = folder / ("saved" + std::to_string(process));
+    const Outcome r = shell(
+        "unset RANK WORLD_SIZE LOCAL_RANK MASTER_ADDR MASTER_PORT; $REHEARSE execute cifar-4-workers-async --set "
+        "plan.servers=2 --ranks gloo --steps 400 --checkpoint " +
+        saved +
+        " --every 10 --keep 2 --timeout 20 --max-restarts 1 --json & parent=$!; "
+        "for try in $(seq 3000); do ls " +
+        saved + "/*/manifest.json > /dev/null 2>&1 && break; sleep 0.02; done; kill -KILL $(cut -d ' ' -f " +
+        std::to_string(process) + " /proc/$parent/task/$parent/children); wait $parent");
+    ASSERT_EQ(r.status, 0) << r.err;
+    EXPECT_TRUE(has(r.err, "rank " + std::to_string(process - 1) + " was killed by signal 9")) << r.err;
+    if (process == 6) {
+      EXPECT_TRUE(has(r.err, "rank 5 (parameter server 1) had applied")) << r.err;
+    }
+    EXPECT_TRUE(has(r.err, "restart 1 of 1")) << r.err;
+    EXPECT_EQ(Json::parse(r.out)["loss"].size(), 400U);
+  }
+}
+
 // A short campaign; kills.sh says how to make a long one.
 Outcome campaign(const std::string& transport) {
   return shell(

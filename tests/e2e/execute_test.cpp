@@ -146,19 +146,53 @@ TEST(Execute, WhatServersAreNotPerformedWithIsRefused) {
     EXPECT_EQ(r.status, 2) << r.err;
     return r.err;
   };
-  EXPECT_TRUE(has(refused({"--ranks", "gloo"}), "beside ranks that are threads so far"));
-  EXPECT_TRUE(has(refused({"--checkpoint", "saved"}), "is in no checkpoint yet"));
+  EXPECT_TRUE(has(refused({"--ranks", "mpi"}), "processes beside theirs over Gloo"));
+  EXPECT_TRUE(has(refused({"--ranks", "gloo", "--elastic", "1:4", "--checkpoint", "saved", "--every", "1"}),
+                  "do not come and go yet"));
   EXPECT_TRUE(has(refused({"--as-simulated", "--set", "plan.servers=0", "--set", "plan.consistency=synchronous"}),
                   "orders what parameter servers do"));
   const Outcome shrunk = run({"execute", "cifar-4-workers-async", "--shrink"});
   EXPECT_EQ(shrunk.status, 2);
   EXPECT_TRUE(has(shrunk.err, "no miniatures of plans with parameter servers yet")) << shrunk.err;
-  const Outcome sampled = run({"simulate", "cifar-4-workers-async", "--samples", "3"});
-  EXPECT_EQ(sampled.status, 2);
-  EXPECT_TRUE(has(sampled.err, "not simulated yet")) << sampled.err;
+  const Outcome sampled = run({"simulate", "cifar-4-workers-async", "--samples", "3", "--json"});
+  EXPECT_EQ(sampled.status, 0) << sampled.err;
+  EXPECT_EQ(Json::parse(sampled.out)["samples"]["count"], 3);
+  const Outcome asked = run({"simulate", "cifar-4-workers-async", "--what-if"});
+  EXPECT_EQ(asked.status, 2);
+  EXPECT_TRUE(has(asked.err, "pulls and pushes have a network of their own")) << asked.err;
   const Outcome planned = run({"plan", "cifar-4-workers-async"});
   EXPECT_EQ(planned.status, 2);
-  EXPECT_TRUE(has(planned.err, "a search is of plans whose ranks step together")) << planned.err;
+  EXPECT_TRUE(has(planned.err, "plans are compared without noise")) << planned.err;
+}
+
+// Plans of fixed servers are compared: what stands first is what a simulation of it says.
+TEST(Execute, PlansWithServersAreSearched) {
+  const std::vector<std::string> same = {
+      "--set", "cluster.topology=ethernet-a100", "--set", "cluster.gpus=8",  "--set", "plan.servers=2",
+      "--set", "plan.consistency=asynchronous",  "--set", "training.clip=0", "--set", "training.global_batch=64"};
+  const auto with = [&](std::vector<std::string> words) {
+    words.insert(words.end(), same.begin(), same.end());
+    words.push_back("--json");
+    const Outcome r = run(words);
+    EXPECT_EQ(r.status, 0) << r.err;
+    return Json::parse(r.out);
+  };
+  const Json found = with({"plan", "gpu/gpt2"});
+  ASSERT_FALSE(found["plans"].empty());
+  const Json& best = found["plans"][0];
+  EXPECT_EQ(best["gpus"], 10) << "two of the servers' own";
+  EXPECT_GT(found["search"]["plans_simulated"], 1);
+  std::vector<std::string> words = {"simulate", "gpu/gpt2"};
+  for (const auto& [key, value] : best["plan"].items()) {
+    words.push_back("--set");
+    words.push_back(key + "=" + value.get<std::string>());
+  }
+  const Json simulated = with(words);
+  EXPECT_EQ(simulated["step_time_s"], best["step_time_s"]);
+  EXPECT_NEAR(simulated["cost"]["gpu_hours_per_step"].get<double>(), simulated["step_time_s"].get<double>() * 10 / 3600,
+              1e-12);
+  EXPECT_NEAR(simulated["tokens_per_s_per_gpu"].get<double>() * 10, simulated["tokens_per_s"].get<double>(), 1e-3);
+  EXPECT_EQ(simulated["parameter_servers"]["own_devices"], 2);
 }
 
 // At a learning rate of 1 gradients that are three updates old drive the regression apart, and those of all workers

@@ -29,9 +29,10 @@ constexpr int kSteps = 20;
 constexpr double kNear = 1e-5;  // of losses and parameters, absolute; they are of order 1
 constexpr std::size_t kParameters = numerics::kLinearParameters;
 
-// Biases come first, and with two servers or more are the first one's.
+// Of the model's parameters the weights come first: with two servers or more they are the first one's, and the biases,
+// which are first here, the second's.
 std::size_t server_of(std::size_t parameter, std::int64_t servers) {
-  return servers > 1 && parameter >= numerics::kLinearOutputs ? 1 : 0;
+  return servers > 1 && parameter < numerics::kLinearOutputs ? 1 : 0;
 }
 
 class Plain {

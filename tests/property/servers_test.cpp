@@ -166,5 +166,47 @@ TEST(ParameterServersSimulated, ABoundIsPacedByTheSlowest) {
   EXPECT_NEAR(bound[0], bound[1], 0.15 * bound[1]);
 }
 
+const std::string kNoisy =
+    "rehearse: 1\nmodel: {family: mlp, widths: [512, 512], loss: mse}\n"
+    "plan: {micro_batch: 64, servers: 2}\ntraining: {precision: fp32, optimizer: sgd, clip: 0}\n"
+    "cluster: {topology: dgx-a100, gpus: 4}\nnoise: {rank_step: {uniform: [0.5, 1.5]}, transfers: 0.1}\n";
+
+result::Result sampled(const std::vector<std::string>& plan, int samples, int threads = 1, std::int64_t seed = 0) {
+  run::Options options;
+  options.data_root = REHEARSE_SOURCE_DIR;
+  options.samples = samples, options.threads = threads;
+  std::vector<std::string> all = plan;
+  all.push_back("noise.seed=" + std::to_string(seed));
+  return run::simulate_scenario(scenario_from(kNoisy, all), options);
+}
+
+TEST(ParameterServersSimulated, SamplesAreDraws) {
+  for (const char* consistency : {"synchronous", "asynchronous", "bounded"}) {
+    const std::vector<std::string> plan = {std::string("plan.consistency=") + consistency};
+    const result::Result drawn = sampled(plan, 7), again = sampled(plan, 7, 3);
+    EXPECT_EQ(without_engine(drawn), without_engine(again)) << consistency;
+    EXPECT_EQ(drawn.samples.count, 7);
+    EXPECT_EQ(drawn.samples.step_ps.p50, drawn.step_time_ps) << "the reported sample is the median one";
+    EXPECT_LT(drawn.samples.least_ps, drawn.samples.step_ps.p50);
+    EXPECT_LT(drawn.samples.step_ps.p50, drawn.samples.most_ps);
+    // The first sample is the run without samples.
+    EXPECT_EQ(sampled(plan, 1).step_time_ps, sampled(plan, 0).step_time_ps);
+  }
+}
+
+// What is paid for are the devices that there are.
+TEST(ParameterServersSimulated, DevicesOfTheirOwnCount) {
+  const result::Result own = sampled({"plan.server_devices=own"}, 0),
+                       beside = sampled({"plan.server_devices=workers"}, 0);
+  EXPECT_EQ(own.servers.own_devices, 2);
+  EXPECT_EQ(beside.servers.own_devices, 0);
+  for (const result::Result* r : {&own, &beside}) {
+    const auto devices = static_cast<double>(r == &own ? 6 : 4);
+    EXPECT_DOUBLE_EQ(static_cast<double>(result::paid_devices(*r)), devices);
+    EXPECT_DOUBLE_EQ(r->tokens_per_s_per_gpu, r->tokens_per_s / devices);
+    EXPECT_DOUBLE_EQ(result::gpu_hours(*r, 1e9), 1e9 / r->tokens_per_s / 3600 * devices);
+  }
+}
+
 }  // namespace
 }  // namespace rehearse::servers_property_test

@@ -7,11 +7,13 @@
 #include <fstream>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "execute/processes/failures.h"
 #include "sim/base/diagnostics.h"
 #include "sim/base/unfinished.h"
+#include "tests/support/lowered.h"
 
 namespace rehearse::execute {
 namespace {
@@ -103,6 +105,42 @@ TEST(Elastic, RanksThatFailBeginAgainSoOften) {
   const Performed more = performed({0, 0, 0}, 2);
   EXPECT_EQ(more.ranks, (std::vector{8, 8, 8}));
   EXPECT_EQ(more.message, "ended");
+}
+
+// What is each rank's own cannot be held by another number of ranks.
+TEST(Elastic, WhatNoOtherNumberOfRanksCanHold) {
+  const auto refusal = [](const std::vector<std::string>& plan, int every = 5) -> std::string {
+    CheckpointOptions checkpoint;
+    checkpoint.folder = "saved", checkpoint.every = every;
+    try {
+      check_elastic(scenario_from("rehearse: 1\nmodel: {family: gpt, layers: 2, hidden: 64, heads: 4, vocab: 256, "
+                                  "max_seq_len: 32}\ncluster: {topology: local, gpus: 4}\n"
+                                  "training: {global_batch: 16, precision: fp32, clip: 0}\n",
+                                  plan),
+                    checkpoint);
+    } catch (const InputError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_EQ(refusal({}), "");
+  EXPECT_NE(refusal({}, 0).find("--every N"), std::string::npos);
+  const std::pair<std::vector<std::string>, const char*> refused[] = {
+      {{"plan.servers=1"}, "parameter servers do not come and go"},
+      {{"plan.local_steps=4"}, "plan.local_steps each rank has parameters of its own"},
+      {{"plan.gradient_compression=[top_k, error_feedback]", "plan.gradient_share=0.1"}, "compressed gradients leave"},
+      {{"plan.gradient_compression=[top_k, momentum_correction]", "plan.gradient_share=0.1", "training.optimizer=sgd",
+        "training.momentum=0.9"},
+       "compressed gradients leave"},
+      {{"plan.gradient_compression=[power_sgd]", "plan.gradient_rank=2"}, "compressed gradients leave"},
+      {{"training.optimizer=adafactor", "plan.zero=1"}, "Adafactor's means"},
+      {{"training.optimizer=adafactor", "plan.tensor=2"}, "Adafactor's means"},
+      {{"training.moments=int8"}, "8-bit moments"},
+  };
+  for (const auto& [plan, message] : refused)
+    EXPECT_NE(refusal(plan).find(message), std::string::npos) << plan.front() << ": " << refusal(plan);
+  EXPECT_EQ(refusal({"training.optimizer=adafactor"}), "") << "of whole tensors";
+  EXPECT_EQ(refusal({"plan.gradient_compression=[int8]"}), "") << "a chain that keeps nothing";
 }
 
 }  // namespace
