@@ -20,15 +20,15 @@ namespace rehearse::run {
 namespace {
 
 constexpr std::int64_t kMostTurns = 5'000'000;  // some seconds
-constexpr double kNever = std::numeric_limits<double>::infinity();
+constexpr double kNoEvent = std::numeric_limits<double>::infinity();
 
 // The hosts of a job and how many devices of each.
 using Taken = std::vector<std::pair<std::size_t, std::int64_t>>;
 
 // Devices that are free, by host.
-class Room {
+class QueueRoom {
  public:
-  Room(std::int64_t hosts, std::int64_t devices)
+  QueueRoom(std::int64_t hosts, std::int64_t devices)
       : devices_(devices), all_(hosts * devices), whole_(hosts), free_(static_cast<std::size_t>(hosts), devices) {}
 
   std::optional<Taken> find(std::int64_t gpus) const {
@@ -87,7 +87,7 @@ struct Running {
 
 // Jobs that run together: all of the cluster's, or those of one turn.
 struct Turn {
-  Room room;
+  QueueRoom room;
   std::vector<Running> running;
 };
 
@@ -117,8 +117,8 @@ class Queue {
   QueueOutcome run() && {
     while (true) {
       check_interrupt();
-      const double next = std::min({arriving_.empty() ? kNever : arriving_.top().first, first_end(), turn_ends_});
-      if (next == kNever) break;
+      const double next = std::min({arriving_.empty() ? kNoEvent : arriving_.top().first, first_end(), turn_ends_});
+      if (next == kNoEvent) break;
       pass(std::max(now_, next));  // jobs may come while a turn is changed
       end_jobs();
       while (!arriving_.empty() && arriving_.top().first <= now_) arrive();
@@ -130,14 +130,14 @@ class Queue {
   }
 
  private:
-  Turn empty_turn() const { return {Room(request_.hosts, request_.devices), {}}; }
+  Turn empty_turn() const { return {QueueRoom(request_.hosts, request_.devices), {}}; }
   Turn& turn() { return turns_[at_]; }
   const Turn& turn() const { return turns_[at_]; }
   bool gang() const { return request_.policy == QueuePolicy::gang; }
   const QueuedJob& job(std::size_t j) const { return request_.jobs[j]; }
 
   double first_end() const {
-    double end = kNever;
+    double end = kNoEvent;
     for (const Running& r : turn().running) end = std::min(end, now_ + r.left_s);
     return end;
   }
@@ -202,12 +202,12 @@ class Queue {
   }
 
   // When the first that waits has room, and what is free then.
-  std::pair<double, Room> promised() {
+  std::pair<double, QueueRoom> promised() {
     std::vector<const Running*> ends;
     for (const Running& r : turn().running) ends.push_back(&r);
     std::stable_sort(ends.begin(), ends.end(),
                      [](const Running* a, const Running* b) { return a->left_s < b->left_s; });
-    Room room = turn().room;
+    QueueRoom room = turn().room;
     bool found = false;
     for (std::size_t i = 0; i < ends.size(); ++i) {
       room.give(ends[i]->taken);
@@ -216,7 +216,7 @@ class Queue {
       if (found && !others) return {now_ + ends[i]->left_s, room};
     }
     REHEARSE_CHECK(false, "a job that has no room when all others have ended");
-    return {kNever, room};
+    return {kNoEvent, room};
   }
 
   void backfill() {
@@ -238,15 +238,15 @@ class Queue {
 
   // Room for a job that still runs when `first` GPUs were promised, and leaves them: of hosts the fullest with which
   // that holds. It is taken from `then`.
-  std::optional<Taken> beside(Room& then, std::int64_t gpus, std::int64_t first) const {
+  std::optional<Taken> beside(QueueRoom& then, std::int64_t gpus, std::int64_t first) const {
     const auto leaves = [&](const Taken& taken) {
-      Room left = then;
+      QueueRoom left = then;
       left.take(taken);
       if (!left.find(first)) return false;
       then = std::move(left);
       return true;
     };
-    const Room& room = turn().room;
+    const QueueRoom& room = turn().room;
     if (gpus > request_.devices) {
       auto taken = room.find(gpus);
       return taken && leaves(*taken) ? taken : std::nullopt;
@@ -270,7 +270,7 @@ class Queue {
       if (t < at_) --at_;
     }
     if (turns_.size() == 1) {
-      turn_ends_ = kNever;
+      turn_ends_ = kNoEvent;
       return;
     }
     if (over || empty) {
@@ -286,8 +286,8 @@ class Queue {
                                     "a longer slice"});
       out_.gpu_s.switching += request_.switch_s * static_cast<double>(request_.hosts * request_.devices);
       now_ += request_.switch_s;
-      turn_ends_ = turns_.size() > 1 ? now_ + request_.slice_s : kNever;
-    } else if (turn_ends_ == kNever) {
+      turn_ends_ = turns_.size() > 1 ? now_ + request_.slice_s : kNoEvent;
+    } else if (turn_ends_ == kNoEvent) {
       turn_ends_ = now_ + request_.slice_s;
     }
   }
@@ -297,7 +297,7 @@ class Queue {
 
   const QueueRequest& request_;
   QueueOutcome out_;
-  double now_ = 0, turn_ends_ = kNever;
+  double now_ = 0, turn_ends_ = kNoEvent;
   Arrivals arriving_;
   std::deque<std::size_t> waiting_;
   std::vector<Turn> turns_;
