@@ -68,7 +68,7 @@ void check_reinforcement(const Sections& sections, const Scenario& s) {
     node.get("prompts").error(fmt::format("{} prompts of {} samples do not divide by training.global_batch, {}",
                                           r.prompts, r.samples, s.training.global_batch),
                               "whole updates: a divisor as training.global_batch");
-  if (!r.has_critic() && node.has("critic")) node.get("critic").error("is of algorithm: ppo", "algorithm: ppo");
+  if (!r.has_critic() && r.critic != "same") node.get("critic").error("is of algorithm: ppo", "algorithm: ppo");
   if (r.asynchronous && r.colocated())
     node.get("asynchronous")
         .error("generates while others train, for which it needs devices of its own", "generation: {gpus: 8}");
