@@ -5,10 +5,13 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <filesystem>
 #include <numeric>
 #include <string>
 #include <vector>
 
+#include "reports/html/html.h"
+#include "reports/tables.h"
 #include "sim/base/diagnostics.h"
 #include "sim/cluster/topology.h"
 #include "sim/engine/flows.h"
@@ -264,6 +267,22 @@ TEST(Step, WhatStaysOnDevicesIsCounted) {
 TEST(Step, ARoomlessCacheIsRefused) {
   EXPECT_THROW(simulate({"reinforcement.generation.memory=19GB"}), InputError);
   EXPECT_NO_THROW(simulate({"reinforcement.generation.memory=20GB"}));
+}
+
+// result.json says all of it, and the terminal and the page show the phases.
+TEST(Result, IsReadAsItWasWrittenAndShown) {
+  const result::Result r = simulate({"reinforcement.generation.gpus=16", "reinforcement.asynchronous=true"});
+  const std::string folder = testing::TempDir() + "reinforcement_result";
+  result::write_directory(r, folder);
+  const result::StoredResult stored = result::read_directory(folder);
+  EXPECT_EQ(result::to_json(stored.result), result::to_json(r));
+  EXPECT_EQ(reports::phase_rows(stored.result), reports::phase_rows(r));
+  EXPECT_NE(reports::summary(r).find("reference scoring"), std::string::npos);
+  EXPECT_NE(reports::html_page({stored}, {}).find("Phases of the step"), std::string::npos);
+  std::filesystem::remove_all(folder);
+  EXPECT_EQ(result::to_json(run::simulate_scenario(run::with_assignments(read(), {}, {}, options()), options()))
+                .find("\"reinforcement\""),
+            std::string::npos);
 }
 
 TEST(Rules, SayWhatDoesNotGoTogether) {
