@@ -24,7 +24,9 @@ class ReplicaScenarios {
   ReplicaScenarios(const plan::Scenario& scenario, const std::vector<std::string>& assignments, const Options& options)
       : scenario_(scenario), assignments_(assignments), options_(options) {}
 
-  plan::Scenario of(std::int64_t sequences, std::int64_t tokens, bool graph) const {
+  plan::Scenario of(std::int64_t sequences, std::int64_t tokens, bool decode) const {
+    // Where the host waits for how many rows experts get, no graph can be.
+    const bool graph = decode && (scenario_.model.experts == 0 || scenario_.model.capacity_factor > 0);
     const std::int64_t tensor = scenario_.reinforcement.generation.tensor;
     std::vector<std::string> more{
         "framework=rehearse",
@@ -34,6 +36,7 @@ class ReplicaScenarios {
         fmt::format("plan={{tensor: {}, micro_batch: {}{}}}", tensor, sequences, graph ? ", cuda_graphs: step" : ""),
         fmt::format("training.seq_len={}", tokens),
         fmt::format("training.global_batch={}", sequences)};
+    if (scenario_.training.narrow()) more.insert(more.end(), {"training.precision=bf16", "training.fp8_params=false"});
     if (scenario_.model.attention == model::AttentionKind::unfused) more.emplace_back("model.attention=flash");
     return with_assignments(scenario_, assignments_, std::move(more), options_);
   }
