@@ -180,7 +180,7 @@ std::vector<Key> reinforcement_keys() {
        .example = "256",
        .related = "reinforcement.generation.memory",
        .field = &Generation::sequences},
-      {.path = "reinforcement.generation.step_overhead",
+      {.path = "reinforcement.generation.overhead",
        .type = KeyType::time,
        .fallback = "0",
        .meaning = "what the host takes between two decode steps while the devices wait",
