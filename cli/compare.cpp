@@ -70,6 +70,10 @@ int compare(const CompareArguments& a) {
   }
   const auto [first, second] = read_both(a);
   if (!a.force) require_related(first.result, second.result);
+  if (first.result.reinforcement.known || second.result.reinforcement.known)
+    throw InputError(Diagnostic{
+        "", 0, 0, "", "steps of reinforcement learning are not compared op by op: their ops are of one update",
+        "rehearse report shows the phases of several results"});
   const reports::Difference d = reports::difference(first, second);
   const std::string json = reports::difference_json(d);
   if (a.output_given)

@@ -325,6 +325,11 @@ int perform_plan(ExecuteArguments a, const std::string& file, const std::string&
   std::string layers;
   const plan::Scenario scenario =
       with_chosen_layers(plan::read_scenario(file, a.assignments, root, plan::Purpose::perform), root, &layers);
+  if (scenario.reinforcement.given)
+    throw plan::located(InputError(Diagnostic{"", 0, 0, "reinforcement",
+                                              "reinforcement learning is simulated only; it is not performed yet",
+                                              "rehearse simulate, or --set reinforcement=null to train alone"}),
+                        scenario);
   return telling_failures([&] {
     a.steps = steps_of(a, scenario);
     check_served(a, scenario);

@@ -176,7 +176,8 @@ std::string scenario_text(const Candidate& c, const Machine& m, const InitArgume
     if (key == std::string_view("framework")) out += comment(fmt::format("Now {}.", tried.framework), 0);
     out += entry(*plan::find_key(key), value_of(key, c, m, a), 0);
   }
-  for (const char* section : {"cluster", "plan", "training", "data", "costs", "noise", "failures", "checkpoint"}) {
+  for (const char* section :
+       {"cluster", "plan", "training", "data", "costs", "noise", "failures", "checkpoint", "reinforcement"}) {
     std::string body;
     bool any = false;
     for (const Key& key : plan::keys()) {

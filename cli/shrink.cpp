@@ -112,6 +112,9 @@ int execute_shrunk(const ShrinkRequest& r, const std::string& root) {
   if (large.plan.served())
     refuse("--shrink", "there are no miniatures of plans with parameter servers yet",
            "plan.servers: 0, or execute it as it is");
+  if (large.reinforcement.given)
+    refuse("--shrink", "there are no miniatures of steps of reinforcement learning yet",
+           "--set reinforcement=null, the training alone");
   const run::Miniature m = run::miniature_of(large, r.assignments, root, limits_here(r, large));
   const std::vector<reports::ShrunkRow> rows = rows_of(m);
   const TemporaryFolder temporary("shrink");

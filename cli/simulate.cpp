@@ -17,6 +17,7 @@
 #include "execute/placement/placement.h"
 #include "reports/answers.h"
 #include "reports/limits.h"
+#include "reports/reinforcement.h"
 #include "reports/tables.h"
 #include "reports/text.h"
 #include "sim/base/diagnostics.h"
@@ -55,6 +56,13 @@ std::string memory_message(const SimulateArguments& a, const result::Result& r, 
         "and plan.offload_activations; a larger host: cluster.overrides: {{host_memory.size: ...}}\n",
         format_bytes(Bytes(r.host_bytes)), format_bytes(Bytes(r.host_capacity)),
         format_bytes(Bytes(r.host_bytes - r.host_capacity)));
+  if (r.reinforcement.known) {
+    const std::string phase = reports::phase_that_does_not_fit(r);
+    return fmt::format(
+        "rehearse: does not fit in memory{}{}\nrehearse: reinforcement.offload: true, a larger plan.tensor or "
+        "plan.pipeline, or less reinforcement.generation.memory\n",
+        phase.empty() ? "" : ": ", phase);
+  }
   const plan::Scenario scenario = scenario_of(a.request, root);
   const Busy line("looking for changes that fit");
   const auto changes = run::changes_that_fit(scenario, a.request.assignments, options_of(a.request, root));

@@ -18,6 +18,7 @@
 #include "sim/run/ideal.h"
 #include "sim/run/layers_by_time.h"
 #include "sim/run/prepared.h"
+#include "sim/run/reinforcement.h"
 #include "sim/run/run.h"
 
 namespace rehearse::cli {
@@ -66,9 +67,11 @@ void check_calibrations(const std::vector<std::string>& names, const std::string
   }
 }
 
-result::Result simulate_located(const plan::Scenario& scenario, const run::Options& options) {
+result::Result simulate_located(const plan::Scenario& scenario, const std::vector<std::string>& assignments,
+                                const run::Options& options) {
   try {
-    return run::simulate_scenario(scenario, options);
+    return scenario.reinforcement.given ? run::simulate_reinforcement(scenario, assignments, options)
+                                        : run::simulate_scenario(scenario, options);
   } catch (const InputError& error) {
     throw plan::located(error, scenario);
   }
@@ -109,9 +112,10 @@ result::Result simulate_file(const SimulationRequest& request, const std::string
     options.progress = [&](double done) { line("simulating " + scenario.name, done); };
     options.phase = [&](std::string_view what) { line.begin(fmt::format("{} {}", what, scenario.name)); };
   }
-  result::Result r = simulate_located(scenario, options);
+  result::Result r = simulate_located(scenario, request.assignments, options);
   check_interrupt();
-  if (request.ideal) r.ideal_step_ps = run::ideal_step(scenario, request.assignments, options, r.ops).ps();
+  if (request.ideal && !scenario.reinforcement.given)
+    r.ideal_step_ps = run::ideal_step(scenario, request.assignments, options, r.ops).ps();
   r.scenario_file = shown_path(request.file, root);
   r.limited_by = reports::limited_by(r);
   return r;

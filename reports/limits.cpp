@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "reports/answers.h"
+#include "reports/reinforcement.h"
 #include "reports/text.h"
 #include "sim/base/units.h"
 #include "sim/plan/schedule/schedule.h"
@@ -174,11 +175,13 @@ double exposed_communication(const Result& r) {
 }
 
 std::string limited_by(const Result& r) {
+  if (const std::string phase = phase_that_does_not_fit(r); !phase.empty()) return "Does not fit: " + phase + ".";
   if (!r.memory_fits) return does_not_fit(r);
   const double input = share_of(r, Share::exposed_input);
   if (input < kLargeLoss && paced_by_input(r))
     return fmt::format("Input: the step is as long as its training examples take to come, by {}.", loader_of(r));
   if (!r.what_if.empty() && input < kLargeLoss) return gain_sentence(r);
+  if (r.reinforcement.known) return longest_phase(r);
   if (r.servers.known && r.servers.bound_by != "workers" && r.servers.busy >= kLargeBusy)
     return fmt::format("Parameter servers: {} is busy {} of the time, and workers wait for it.", r.servers.bound_by,
                        percent(r.servers.busy));

@@ -9,6 +9,7 @@
 #include "reports/batch.h"
 #include "reports/epoch.h"
 #include "reports/limits.h"
+#include "reports/reinforcement.h"
 #include "reports/servers.h"
 #include "reports/tables.h"
 #include "reports/text.h"
@@ -64,7 +65,7 @@ std::string speed(const Result& r) {
                         format_time(Time::from_seconds(r.interval_high_s)));
   if (!r.memory_fits) step += "  as if it fitted in memory";
   std::string out = line("Step", step);
-  out += labelled(server_rows(r), kLabel);
+  out += labelled(server_rows(r), kLabel) + labelled(reinforcement_rows(r), kLabel);
   if (r.local_steps.known) out += labelled({{"Local steps", local_steps_text(r.local_steps)}}, kLabel);
   if (r.first_weights.known) out += labelled({{"First weights", first_weights_text(r)}}, kLabel);
   const std::string unit = sample_words(r), device = device_noun(r);
@@ -210,8 +211,8 @@ std::string summary(const Result& r) {
   std::string rates;
   for (const std::string& sentence : learning_rate_sentences(r)) rates += wrap(sentence);
   if (!rates.empty()) rates += '\n';
-  return heading(r) + speed(r) + breakdown(r) + staleness_histogram(r.servers) + answers_text(r) + rates + memory(r) +
-         warned + wrap(r.limited_by.empty() ? limited_by(r) : r.limited_by) + trust(r) + engine(r);
+  return heading(r) + speed(r) + phases_text(r) + breakdown(r) + staleness_histogram(r.servers) + answers_text(r) +
+         rates + memory(r) + warned + wrap(r.limited_by.empty() ? limited_by(r) : r.limited_by) + trust(r) + engine(r);
 }
 
 }  // namespace rehearse::reports

@@ -5,6 +5,7 @@
 
 #include "reports/answers.h"
 #include "reports/html/text.h"
+#include "reports/reinforcement.h"
 #include "reports/text.h"
 
 namespace rehearse::reports::html {
@@ -31,6 +32,19 @@ std::string paragraph(const std::string& sentence) {
 }
 
 }  // namespace
+
+// Of a step of reinforcement learning.
+std::string phases_section(const std::vector<StoredResult>& runs, const RunNames& names) {
+  return each(runs, names, [](const Result& r) {
+    if (!r.reinforcement.known) return std::string();
+    std::vector<std::vector<std::string>> facts{{"", ""}};
+    for (const auto& [label, text] : reinforcement_rows(r)) facts.push_back({label, text});
+    return table(phase_rows(r)) + table(facts) +
+           "<p class=\"note\">Idle: of the time of the devices that a phase is on, the share in which they wait for "
+           "the slowest of them. Peak: memory of the fullest device. Collectives, memory by stage and the timeline "
+           "are of one update of the actor.</p>\n";
+  });
+}
 
 std::string samples_section(const std::vector<StoredResult>& runs, const RunNames& names) {
   return each(runs, names, [](const Result& r) {

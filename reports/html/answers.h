@@ -10,6 +10,7 @@ namespace rehearse::reports::html {
 
 using RunNames = std::vector<std::string>;
 
+std::string phases_section(const std::vector<result::StoredResult>& runs, const RunNames& names);
 std::string samples_section(const std::vector<result::StoredResult>& runs, const RunNames& names);
 std::string noise_section(const std::vector<result::StoredResult>& runs, const RunNames& names);
 std::string collectives_section(const std::vector<result::StoredResult>& runs, const RunNames& names);

@@ -202,6 +202,7 @@ std::string run_sections(const Runs& runs, const Names& names, const std::vector
   std::string out = section("plans", "The plans side by side", plans_table(runs, names, options));
   out += section("asked", "What was asked", asked_section(runs, names));
   out += section("answer", "The answer", answer_section(runs, names, options));
+  out += section("phases", "Phases of the step", phases_section(runs, names));
   out += section("breakdown", "Where the step goes", breakdown_figure(runs, names));
   out += section("jobs", "Jobs on the cluster", jobs_section(runs, names));
   out += section("samples", "Over samples of the noise", samples_section(runs, names));

@@ -199,7 +199,8 @@ double comparable_flops(const program::Op& op, double flops) {
 
 bool is_flash(const Op& op) {
   const auto* a = std::get_if<Attention>(&op.shape);
-  return a && (a->part == AttentionPart::flash_forward || a->part == AttentionPart::flash_backward);
+  const bool flash = a && (a->part == AttentionPart::flash_forward || a->part == AttentionPart::flash_backward);
+  return flash && a->cached == 0;
 }
 
 MemoryClass memory_class(const Op& op) {

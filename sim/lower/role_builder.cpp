@@ -95,7 +95,13 @@ void RoleBuilder::capture_all_but(BodyId rest) {
   for (std::size_t b = 0; b < role_.bodies.size(); ++b)
     if (static_cast<BodyId>(b) != rest)
       for (program::Op& op : role_.bodies[b].ops) op.launches = 0;
-  ++role_.bodies[static_cast<std::size_t>(rest)].ops.front().launches;
+  // Of a step of forwards alone nothing is left out, and the graph is what the host launches.
+  const auto& bodies = role_.bodies;
+  const auto whole = std::find_if(bodies.begin(), bodies.end(), [](const program::Body& b) { return !b.ops.empty(); });
+  const std::size_t launching = bodies[static_cast<std::size_t>(rest)].ops.empty()
+                                    ? static_cast<std::size_t>(whole - bodies.begin())
+                                    : static_cast<std::size_t>(rest);
+  ++role_.bodies[launching].ops.front().launches;
 }
 
 template <class Copied>

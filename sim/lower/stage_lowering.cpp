@@ -296,7 +296,7 @@ void StageLowering::inputs_come_back(const Chunk& chunk, BodyId body) {
 
 void StageLowering::emit_begin() {
   begin_ = builder_.begin_body("begin");
-  parameters_.emit_zero_gradients();
+  if (!context_.plan().forward_only) parameters_.emit_zero_gradients();
   builder_.set_phase(Phase::forward);
   for (Chunk& chunk : chunks_)
     for (auto& unit : chunk.units) unit->begin_step();
@@ -446,7 +446,8 @@ void StageLowering::emit_backwards() {
 
 void StageLowering::emit_step() {
   step_ = builder_.begin_body("step");
-  if (context_.plan().served()) return;  // the gradients are for servers (sim/engine/parameter_servers.h)
+  // The gradients are for servers (sim/engine/parameter_servers.h), or there are none.
+  if (context_.plan().served() || context_.plan().forward_only) return;
   parameters_.emit_step();
   if (!context_.plan().steps_apart()) return;
   outer_ = builder_.begin_body("outer");
@@ -473,8 +474,15 @@ std::vector<int> StageLowering::last_micro_batches(const std::vector<ScheduleSlo
   return last;
 }
 
+// As the schedule has them; of a step of forwards alone these.
+std::vector<ScheduleSlot> StageLowering::order_of(int micro_batches) const {
+  std::vector<ScheduleSlot> order = schedule().slots(place(), micro_batches);
+  if (context_.plan().forward_only) std::erase_if(order, [](const ScheduleSlot& slot) { return !slot.forward(); });
+  return order;
+}
+
 std::vector<Slot> StageLowering::slots(int micro_batches) {
-  const auto order = schedule().slots(place(), micro_batches);
+  const auto order = order_of(micro_batches);
   const std::vector<int> last = last_micro_batches(order);
   std::vector<int> first(chunks_.size(), -1);
   for (const ScheduleSlot& slot : order) {
@@ -506,7 +514,7 @@ std::vector<Slot> StageLowering::slots(int micro_batches) {
     slots.push_back({body, order[i].micro_batch});
     add_exchange(body, &order[i], i + 1 < order.size() ? &order[i + 1] : nullptr);
   }
-  if (!context_.plan().served()) slots.push_back({step_, -1});
+  if (!context_.plan().served() && !context_.plan().forward_only) slots.push_back({step_, -1});
   if (outer_ >= 0) slots.push_back({outer_, -1});
   return slots;
 }
@@ -550,7 +558,7 @@ std::vector<Slot> StageLowering::emit() {
         builder_.copy_body(chunk.forward_first, named("forward.later", chunk), ParameterStore::casts_weight);
     transfers_.sends_alike(chunk.forward, chunk.forward_first);
   }
-  emit_backwards();
+  if (!context_.plan().forward_only) emit_backwards();
   emit_step();
   return slots(static_cast<int>(context_.micro_batches));
 }

@@ -116,6 +116,7 @@ class StageLowering {
   void gather_alone(OpRef before, int ops_before);
   std::vector<int> last_micro_batches(const std::vector<plan::ScheduleSlot>& order) const;
   BodyId body_of(const plan::ScheduleSlot& slot, const std::vector<int>& first, const std::vector<int>& last) const;
+  std::vector<plan::ScheduleSlot> order_of(int micro_batches) const;
   std::vector<program::Slot> slots(int micro_batches);
   std::vector<program::Slot> slots_of(int stage, int micro_batches);
   std::vector<program::Slot> sample_slots(const std::vector<program::Slot>& all, int micro_batches);

@@ -70,6 +70,11 @@ std::vector<Key> top_keys() {
        .fallback = "{}",
        .meaning = "from what a run of weeks goes on then",
        .example = "{storage_bandwidth: 2TB/s, mode: async}"},
+      {.path = "reinforcement",
+       .origin = Default::derived,
+       .fallback = "none",
+       .meaning = "reinforcement learning from feedback: a step generates, scores and trains",
+       .example = "{prompts: 64, samples: 32, prompt_tokens: 150, response_tokens: 900}"},
   };
 }
 

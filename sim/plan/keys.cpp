@@ -15,9 +15,9 @@ namespace {
 
 std::vector<Key> all_keys() {
   std::vector<Key> all;
-  for (auto part :
-       {detail::top_keys, detail::model_keys, detail::cluster_keys, detail::plan_keys, detail::training_keys,
-        detail::data_keys, detail::costs_keys, detail::noise_keys, detail::failure_keys, detail::checkpoint_keys}) {
+  for (auto part : {detail::top_keys, detail::model_keys, detail::cluster_keys, detail::plan_keys,
+                    detail::training_keys, detail::data_keys, detail::costs_keys, detail::noise_keys,
+                    detail::failure_keys, detail::checkpoint_keys, detail::reinforcement_keys}) {
     std::vector<Key> some = part();
     all.insert(all.end(), some.begin(), some.end());
   }

@@ -80,8 +80,8 @@ struct Key {
   bool read_by_table() const { return field.readable() || (!later.empty() && available()); }
 };
 
-// In the order of the file: top level, model, cluster, plan, training, data, costs, noise, failures, checkpoint; then
-// as a reader wants to meet them.
+// In the order of the file: top level, model, cluster, plan, training, data, costs, noise, failures, checkpoint,
+// reinforcement; then as a reader wants to meet them.
 const std::vector<Key>& keys();
 const Key* find_key(std::string_view path);
 std::vector<std::string> key_paths();
@@ -107,7 +107,7 @@ std::string markdown_row(const Key& key);
 namespace detail {
 std::vector<Key> top_keys(), model_keys(), vision_keys(), layer_keys(), expert_keys(), latent_attention_keys(),
     llama_like_keys(), prediction_keys(), cluster_keys(), plan_keys(), replica_keys(), training_keys(), data_keys(),
-    costs_keys(), noise_keys(), failure_keys(), checkpoint_keys();
+    costs_keys(), noise_keys(), failure_keys(), checkpoint_keys(), reinforcement_keys();
 }
 
 }  // namespace rehearse::plan

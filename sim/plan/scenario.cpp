@@ -296,6 +296,8 @@ Scenario detail::read_scenario(const Source& source) {
   const Node failures = root.get("failures"), checkpoint = root.get("checkpoint");
   scenario.failures = detail::read_failures(failures);
   scenario.checkpoint = detail::read_checkpoint(checkpoint);
+  const Node reinforcement = root.get("reinforcement");
+  scenario.reinforcement = detail::read_reinforcement(reinforcement);
   detail::read_jobs(jobs, source, diagnostics, scenario);
   root.finish();
   note_places(sections.cluster, "cluster", scenario.places);
@@ -304,10 +306,12 @@ Scenario detail::read_scenario(const Source& source) {
   note_places(noise, "noise", scenario.places);
   note_places(failures, "failures", scenario.places);
   note_places(checkpoint, "checkpoint", scenario.places);
+  note_places(reinforcement, "reinforcement", scenario.places);
 
   if (scenario.plan.zero_group == Plan::kNodeShards || scenario.plan.local_group == Plan::kNodeShards)
     sections.node_devices = detail::devices_of_node(scenario.cluster, data_root);
   detail::resolve(sections, diagnostics, scenario);
+  detail::check_reinforcement(sections, scenario);
   diagnostics.throw_if_any();
   return scenario;
 }

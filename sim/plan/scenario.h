@@ -16,6 +16,7 @@
 #include "sim/plan/noise.h"
 #include "sim/plan/plan.h"
 #include "sim/plan/rank_grid.h"
+#include "sim/plan/reinforcement.h"
 
 namespace rehearse {
 class ParsedFiles;  // sim/base/document.h
@@ -71,9 +72,10 @@ struct Scenario {
   Noise noise;
   Failures failures;
   CheckpointRequest checkpoint;
+  Reinforcement reinforcement;
   std::vector<std::string> calibrations;  // costs.calibration: names in calibrate/devices or paths
   std::map<std::string, Place>
-      places;                   // of the keys below cluster, data, costs, noise, failures and checkpoint that are given
+      places;  // of the keys below cluster, data, costs, noise, failures, checkpoint and reinforcement that are given
   std::vector<JobBeside> jobs;  // cluster.jobs; where they run is in cluster.overrides
 
   RankGrid grid() const;

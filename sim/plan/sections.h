@@ -70,6 +70,7 @@ Noise read_noise(const Node& node);
 Data read_data(const Node& node);
 Failures read_failures(const Node& node);
 CheckpointRequest read_checkpoint(const Node& node);
+Reinforcement read_reinforcement(const Node& node);
 // Ranks that noise names must be there.
 void check_noise(const Node& node, Scenario& scenario);
 
@@ -135,6 +136,8 @@ std::optional<std::int64_t> devices_of_node(const ClusterRequest& cluster, const
 std::vector<std::int64_t> devices_of_nodes(const ClusterRequest& cluster, const std::string& data_root);
 void resolve_local_group(const Node& plan, std::optional<std::int64_t> devices, Scenario& scenario);
 void resolve_zero_group(const Node& key, std::optional<std::int64_t> devices, Scenario& scenario);
+// read_reinforcement.cpp: what the section `reinforcement` does not go with.
+void check_reinforcement(const Sections& sections, const Scenario& scenario);
 void resolve(const Sections& sections, const Diagnostics& reported, Scenario& scenario);
 
 }  // namespace rehearse::plan::detail

@@ -32,6 +32,7 @@ struct ShapeText {
     if (a.causal) text += " causal";
     if (a.window > 0) text += fmt::format(" window={}", a.window);
     if (a.document > 0) text += fmt::format(" document={}", a.document);
+    if (a.cached > 0) text += fmt::format(" cached={}", a.cached);
     if (a.unscaled) text += " unscaled";
     if (a.bias_buckets > 0) text += fmt::format(" bias={}/{}", a.bias_buckets, a.bias_distance);
     if (a.softcap > 0) text += fmt::format(" softcap={}", a.softcap);

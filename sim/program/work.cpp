@@ -42,7 +42,7 @@ double gemm_flops(const Gemm& g) {
 double attention_flops(const Attention& a) {
   const bool flash = a.part == AttentionPart::flash_forward || a.part == AttentionPart::flash_backward;
   const std::int64_t together = a.document > 0 ? std::min(a.document, a.compared()) : a.compared();
-  const std::int64_t compared = flash ? counted_keys(together, a.window) : a.compared();
+  const std::int64_t compared = flash ? counted_keys(together, a.window) + a.cached : a.compared();
   const double column = 2.0 * static_cast<double>(a.micro_batch) * static_cast<double>(a.heads) *
                         static_cast<double>(a.seq) * static_cast<double>(compared);
   const double keys = column * static_cast<double>(a.head_dim), values = column * static_cast<double>(a.values());
@@ -203,6 +203,7 @@ Work work_of(const Role& role, const Op& op) {
     if (p->part == PermutePart::permute || p->part == PermutePart::unpermute_backward) work.bytes_read += again;
   } else if (const auto* a = std::get_if<Attention>(&op.shape)) {
     work.flops = attention_flops(*a);
+    work.bytes_read += a->micro_batch * a->kv_heads * a->cached * (a->head_dim + a->values()) * size_of(op.dtype);
   } else if (const auto* heads = std::get_if<HeadNorm>(&op.shape)) {
     // Values are not touched; where frameworks keep what queries and keys were, the kernel writes beside it.
     const std::int64_t turned = heads->heads() * heads->head_dim;

@@ -278,6 +278,38 @@ void read_servers(JsonReader& in, const Json& document, Result& r) {
   p.busy = in.number(from, path, "busy");
 }
 
+void read_reinforcement(JsonReader& in, const Json& document, Result& r) {
+  const std::string path = "reinforcement";
+  const Json& from = in.object(document, "", path);
+  Reinforcement& f = r.reinforcement;
+  f.known = true;
+  f.algorithm = in.text(from, path, "algorithm");
+  f.colocated = in.boolean(from, path, "colocated"), f.asynchronous = in.boolean(from, path, "asynchronous");
+  f.prompts = read_count(in, from, path, "prompts", 1), f.samples = read_count(in, from, path, "samples", 1);
+  f.updates = read_count(in, from, path, "updates", 1), f.update_ps = in.picoseconds(from, path, "update_s");
+  f.prompt_tokens = in.number(from, path, "prompt_tokens");
+  f.response_tokens = in.number(from, path, "response_tokens");
+  f.longest_response = read_count(in, from, path, "longest_response", 0);
+  f.training_gpus = read_count(in, from, path, "training_gpus", 1);
+  f.generating_gpus = read_count(in, from, path, "generating_gpus", 1);
+  for_objects(in, from, path, "phases", [&](const Json& item, const std::string& at) {
+    f.phases.push_back({in.text(item, at, "name"), in.text(item, at, "devices"), in.picoseconds(item, at, "time_s"),
+                        in.number(item, at, "idle"), read_count(in, item, at, "peak_bytes", 0)});
+  });
+  f.idle = in.number(from, path, "idle");
+  const std::string inner = path + ".generation";
+  const Json& g = in.object(from, path, "generation");
+  f.replicas = read_count(in, g, inner, "replicas", 1);
+  f.prefill_ps = in.picoseconds(g, inner, "prefill_s"), f.decode_ps = in.picoseconds(g, inner, "decode_s");
+  f.decode_steps = read_count(in, g, inner, "decode_steps", 0);
+  f.sequences_at_once = read_count(in, g, inner, "sequences_at_once", 0);
+  f.generated_tokens_per_s = in.number(g, inner, "tokens_per_s");
+  f.cache_bytes = read_count(in, g, inner, "cache_bytes", 0);
+  f.cache_bytes_per_token = read_count(in, g, inner, "cache_bytes_per_token", 0);
+  f.most_cached_bytes = read_count(in, g, inner, "most_cached_bytes", 0);
+  f.moved_bytes = read_count(in, from, path, "moved_bytes", 0);
+}
+
 }  // namespace
 
 void read_answers(JsonReader& in, const Json& document, Result& r) {
@@ -302,6 +334,7 @@ void read_answers(JsonReader& in, const Json& document, Result& r) {
   if (document.contains("local_steps")) read_local_steps(in, document, r);
   if (document.contains("first_weights")) read_first_weights(in, document, r);
   if (document.contains("parameter_servers")) read_servers(in, document, r);
+  if (document.contains("reinforcement")) read_reinforcement(in, document, r);
   if (document.contains("what_if"))
     for_objects(in, document, "", "what_if", [&](const Json& item, const std::string& path) {
       r.what_if.push_back({in.text(item, path, "what"), in.picoseconds(item, path, "halved_step_time_s"),

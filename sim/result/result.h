@@ -245,6 +245,34 @@ struct ParameterServers {
   std::string bound_by;
   double busy = 0;
 };
+// A step of reinforcement learning from feedback (section reinforcement), in place of an optimizer step: step_time and
+// the breakdown are of all of it, over all its devices, tokens of prompts and responses. Collectives, records and
+// stages are of one update of the actor.
+struct ReinforcementPhase {
+  std::string name;     // "generation", "reference scoring", "actor training", ...
+  std::string devices;  // "all", "generating", "training"
+  std::int64_t ps = 0;
+  double idle = 0;  // of the time of the devices that it is on: share in which they have nothing to do in it
+  std::int64_t peak_bytes = 0;  // of the fullest device; 0: not of its own
+};
+struct Reinforcement {
+  bool known = false;
+  std::string algorithm;  // a word of reinforcement.algorithm
+  bool colocated = true, asynchronous = false;
+  std::int64_t prompts = 0, samples = 0, updates = 0;
+  double prompt_tokens = 0, response_tokens = 0;  // means, as drawn and cut
+  std::int64_t longest_response = 0;
+  std::int64_t training_gpus = 0, generating_gpus = 0, replicas = 0;  // colocated: the same gpus twice
+  std::vector<ReinforcementPhase> phases;                             // in their order
+  std::int64_t update_ps = 0;                                         // one optimizer step of the actor
+  // Generation: of the replica that takes longest; sequences a replica decodes at once, at most.
+  std::int64_t prefill_ps = 0, decode_ps = 0, decode_steps = 0, sequences_at_once = 0;
+  double generated_tokens_per_s = 0;                        // responses over the time of generation
+  std::int64_t cache_bytes = 0, cache_bytes_per_token = 0;  // of a device: room for keys and values; of a token
+  std::int64_t most_cached_bytes = 0;                       // of the device with most
+  std::int64_t moved_bytes = 0;                             // of weights, from device to device
+  double idle = 0;                                          // of all devices' time in the step
+};
 // A measured run on GPUs: what the one with the lowest clock was like (execute/rank/gpu/state_log.h) and which products
 // were performed. samples 0: nobody could say.
 struct GpuRun {
@@ -348,6 +376,7 @@ struct Result {
   LocalSteps local_steps;
   FirstWeights first_weights;
   ParameterServers servers;
+  Reinforcement reinforcement;
   std::vector<JobResult> jobs;  // the one that all else is about first; empty: it is alone
   // Not in result.json.
   std::vector<OpRecord> records;                          // sorted by rank, then start
@@ -368,8 +397,9 @@ inline bool has_share(const Result& r, Share share) {
 inline LocalSteps local_steps(std::int64_t steps, std::int64_t workers, std::int64_t round_ps, std::int64_t outer_ps) {
   return {true, steps, workers, "", round_ps, steps > 1 ? (round_ps - outer_ps) / (steps - 1) : 0, outer_ps};
 }
-// How long the step took that the records are of: the last of a round, or the step reported.
+// How long the step took that the records are of: the last of a round, an update, or the step reported.
 inline std::int64_t recorded_step_ps(const Result& r) {
+  if (r.reinforcement.known) return r.reinforcement.update_ps;
   return r.local_steps.known ? r.local_steps.outer_ps : r.step_time_ps;
 }
 

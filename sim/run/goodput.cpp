@@ -112,6 +112,9 @@ std::int64_t devices_of_host(const plan::Scenario& scenario, const std::string& 
 
 result::Goodput goodput_of(const plan::Scenario& s, double step_s, std::int64_t devices,
                            const GoodputOptions& options) {
+  if (s.reinforcement.given)
+    refuse_goodput("reinforcement", "runs of weeks are of training alone so far",
+                   "--set reinforcement=null, or without the section");
   if (!s.failures.any())
     refuse_goodput("failures", "nothing fails: say how often a unit does",
                    "failures: {host_mtbf_hours: 3686}, as an example");

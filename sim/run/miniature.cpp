@@ -77,6 +77,7 @@ std::vector<std::string> elsewhere(const plan::Scenario& large, std::int64_t ran
   };
   for (const char* section : {"data", "costs", "noise", "failures", "checkpoint"})
     if (given(section)) list.push_back(fmt::format("{}={{}}", section));
+  if (given("reinforcement")) list.emplace_back("reinforcement=null");  // the training alone
   return list;
 }
 

@@ -113,6 +113,9 @@ class Search {
     };
     if (scenario.plan.served() && request_.objective == Objective::energy)
       refuse("plan.servers", "the energy of parameter servers' devices is not counted yet", "another --objective");
+    if (scenario.reinforcement.given)
+      refuse("reinforcement", "a search is of plans of training alone",
+             "--set reinforcement=null, or sweep with `rehearse simulate`");
     if (!scenario.jobs.empty())
       refuse("cluster.jobs", "a search is of one job's plans", "leave the jobs out, or sweep with `rehearse simulate`");
     // Ranks that are slow throughout leave every step alike; none is faster than without.

@@ -174,8 +174,10 @@ TEST(Init, EveryKeyThatCanBeGivenStandsInItAndMayBeUncommented) {
     const Outcome checked = run({"simulate", folder.write("s.yaml", text), "--json"});
     const std::string key = lines[i].substr(mark + 1, lines[i].find(':') - mark - 1);
     const bool of_data = section < lines.size() && lines[section] == "#data:";
-    if (key == "epochs" || (of_data && key == "storage_bandwidth") || key == "base_lr" ||
-        key == "lora_alpha")  // need another
+    if (section < lines.size() && lines[section] == "#reinforcement:")  // a section that needs three keys
+      EXPECT_TRUE(checked.status == 2 && has(checked.err, "required key is missing")) << lines[i] << checked.err;
+    else if (key == "epochs" || (of_data && key == "storage_bandwidth") || key == "base_lr" ||
+             key == "lora_alpha")  // need another
       EXPECT_TRUE(checked.status == 2 && has(checked.err, key + ": needs ")) << lines[i] << "\n" << checked.err;
     else if (key == "document_length" || key == "document_lengths")
       EXPECT_TRUE(checked.status == 2 && has(checked.err, key + ": belongs to documents: ")) << checked.err;

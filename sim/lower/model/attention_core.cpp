@@ -2,6 +2,8 @@
 // or unfused.
 #include "sim/lower/model/attention_core.h"
 
+#include <algorithm>
+
 namespace rehearse::lower {
 
 using program::Attention;
@@ -51,6 +53,8 @@ Attention AttentionCore::part(AttentionPart p) const {
   a.keys = keys_;
   a.softcap = m.attention_softcap;
   a.score_scale = m.query_scale;
+  const std::int64_t cached = context_.plan().cached_tokens;
+  a.cached = window_ > 0 ? std::min(cached, window_) : cached;
   return a;
 }
 

@@ -68,6 +68,8 @@ Case with(const Key& key, const std::string& value, const std::string& framework
   Case c;
   c.text = text_of(least_model(family_of(key)), framework);
   c.path = key.path;
+  if (key.section() == "reinforcement")
+    c.text += "reinforcement: {prompts: 1, prompt_tokens: 10, response_tokens: 10}\n";
   const std::size_t list = c.path.find("[]");
   if (list == std::string::npos) {
     c.assignments = {c.path + "=" + value};
@@ -200,6 +202,13 @@ std::string dump(const Scenario& s) {
   const CheckpointRequest& c = s.checkpoint;
   out += fmt::format(" | {} {} {} {} {} {}", c.interval.ps(), static_cast<int>(c.mode), c.bytes.count(),
                      c.storage_bandwidth.per_s(), c.rank_bandwidth.per_s(), c.copy_bandwidth.per_s());
+  const Reinforcement& r = s.reinforcement;
+  out += fmt::format(" | {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {}", r.given, static_cast<int>(r.algorithm),
+                     r.prompts, r.samples, r.prompt_tokens, r.response_tokens, r.response_sigma, r.max_response_tokens,
+                     r.epochs, r.packing, r.reference, r.reward, r.critic, r.scoring_micro_batch, r.offload,
+                     r.asynchronous);
+  out += fmt::format(" {} {} {} {} {}", r.generation.gpus, r.generation.tensor, rehearse::text_of(r.generation.memory),
+                     r.generation.sequences, r.generation.step_overhead.ps());
   return out + fmt::format(" | {}", fmt::join(s.calibrations, " "));
 }
 
@@ -230,8 +239,8 @@ std::set<std::string> table_keys(const std::string& prefix, const std::string& f
 TEST(Keys, TheReaderAndTheTableKnowTheSameOnes) {
   for (const std::string& family : kFamilies) {
     const std::string text = text_of(least_model(family));
-    for (const std::string section :
-         {"", "model.", "cluster.", "plan.", "training.", "data.", "costs.", "noise.", "failures.", "checkpoint."})
+    for (const std::string section : {"", "model.", "cluster.", "plan.", "training.", "data.", "costs.", "noise.",
+                                      "failures.", "checkpoint.", "reinforcement."})
       EXPECT_EQ(reader_keys(text, section + kNoKey + "=1", section), table_keys(section, family)) << family << section;
   }
   const std::string cnn = text_of(least_model("cnn"));
@@ -243,6 +252,9 @@ TEST(Keys, TheReaderAndTheTableKnowTheSameOnes) {
   const std::string gpt = text_of(least_model("gpt"));
   EXPECT_EQ(reader_keys(gpt, std::string("noise.rank_step={") + kNoKey + ": 1}", "noise.rank_step."),
             table_keys("noise.rank_step.", "gpt"));
+  EXPECT_EQ(
+      reader_keys(gpt, std::string("reinforcement={generation: {") + kNoKey + ": 1}}", "reinforcement.generation."),
+      table_keys("reinforcement.generation.", "gpt"));
   for (const std::string list : {"cluster.jobs", "cluster.collectives", "noise.slow_ranks", "noise.links"})
     EXPECT_EQ(reader_keys(gpt, list + "=[{" + kNoKey + ": 1}]", list + "[0]."), table_keys(list + "[].", "gpt"));
 }

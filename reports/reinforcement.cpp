@@ -1,0 +1,86 @@
+// See reinforcement.h.
+#include "reports/reinforcement.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "reports/text.h"
+#include "sim/base/units.h"
+
+namespace rehearse::reports {
+namespace {
+
+using result::ReinforcementPhase;
+
+double share_of_step(const result::Result& r, std::int64_t ps) {
+  return r.step_time_ps > 0 ? static_cast<double>(ps) / static_cast<double>(r.step_time_ps) : 0;
+}
+
+}  // namespace
+
+std::vector<std::pair<std::string, std::string>> reinforcement_rows(const result::Result& r) {
+  const result::Reinforcement& f = r.reinforcement;
+  if (!f.known) return {};
+  const auto number = [](double n) { return grouped(n); };
+  std::vector<std::pair<std::string, std::string>> rows;
+  rows.emplace_back(
+      "Reinforcement",
+      fmt::format("{}, {} prompts x {} samples, {} update{} of {}; {}", f.algorithm,
+                  number(static_cast<double>(f.prompts)), f.samples, f.updates, f.updates == 1 ? "" : "s",
+                  format_time(Time::from_ps(f.update_ps)),
+                  f.colocated ? "all phases on the same devices"
+                              : fmt::format("{} devices train, {} generate{}", f.training_gpus, f.generating_gpus,
+                                            f.asynchronous ? ", at once" : ", in turn")));
+  rows.emplace_back("Sequences", fmt::format("prompts of {} tokens, responses of {} in the mean, {} at most",
+                                             compact(f.prompt_tokens), compact(f.response_tokens), f.longest_response));
+  rows.emplace_back(
+      "Generation",
+      fmt::format("{} tokens a second by {} replica{} of up to {} sequences; prefill {}, {} decode steps of {}",
+                  compact(f.generated_tokens_per_s), f.replicas, f.replicas == 1 ? "" : "s", f.sequences_at_once,
+                  format_time(Time::from_ps(f.prefill_ps)), f.decode_steps,
+                  format_time(Time::from_ps(f.decode_steps > 0 ? f.decode_ps / f.decode_steps : 0))));
+  rows.emplace_back(
+      "Cache", fmt::format("{} a token, {} of {} a device in use at most", format_bytes(Bytes(f.cache_bytes_per_token)),
+                           format_bytes(Bytes(f.most_cached_bytes)), format_bytes(Bytes(f.cache_bytes))));
+  rows.emplace_back("Weights", fmt::format("{} from device to device a step", format_bytes(Bytes(f.moved_bytes))));
+  rows.emplace_back("Idle", fmt::format("{} of all devices' time, pipeline bubbles not counted", percent(f.idle)));
+  return rows;
+}
+
+Rows phase_rows(const result::Result& r) {
+  Rows rows{{"phase", "time", "of step", "devices", "idle", "peak"}};
+  for (const ReinforcementPhase& p : r.reinforcement.phases)
+    rows.push_back({p.name, format_time(Time::from_ps(p.ps)), percent(share_of_step(r, p.ps)), p.devices,
+                    percent(p.idle), p.peak_bytes > 0 ? format_bytes(Bytes(p.peak_bytes)) : "-"});
+  return rows;
+}
+
+std::string phases_text(const result::Result& r) {
+  if (!r.reinforcement.known) return "";
+  std::string out = "Phases of the step (peak: memory of the fullest device)\n" + align(phase_rows(r), 2);
+  if (r.reinforcement.asynchronous)
+    out += wrap("generation goes on while the other phases but weights do, so they add up to more than the step", 2);
+  return out + '\n';
+}
+
+std::string longest_phase(const result::Result& r) {
+  const auto& phases = r.reinforcement.phases;
+  if (phases.empty()) return "";
+  const auto longest =
+      std::max_element(phases.begin(), phases.end(), [](const auto& a, const auto& b) { return a.ps < b.ps; });
+  return fmt::format("The longest phase is {}: {}, {} of the step; devices are idle {} of their time.", longest->name,
+                     format_time(Time::from_ps(longest->ps)), percent(share_of_step(r, longest->ps)),
+                     percent(r.reinforcement.idle));
+}
+
+std::string phase_that_does_not_fit(const result::Result& r) {
+  const std::int64_t room = r.memory_capacity - r.memory_headroom;
+  for (const ReinforcementPhase& p : r.reinforcement.phases)
+    if (p.peak_bytes > room)
+      return fmt::format("{} needs {} of {} a device, {} too much", p.name, format_bytes(Bytes(p.peak_bytes)),
+                         format_bytes(Bytes(room)), format_bytes(Bytes(p.peak_bytes - room)));
+  return "";
+}
+
+}  // namespace rehearse::reports

@@ -1,0 +1,78 @@
+// The section `reinforcement`: by its rows (key_table_reinforcement.cpp); here is what it does not go with.
+#include <fmt/format.h>
+
+#include "sim/plan/read_keys.h"
+#include "sim/plan/sections.h"
+
+namespace rehearse::plan::detail {
+
+Reinforcement read_reinforcement(const Node& node) {
+  Reinforcement r;
+  if (!node || node.kind() == Node::Kind::null) return r;
+  r.given = true;
+  read_keys(node, "reinforcement.", r);
+  const Node generation = node.get("generation");
+  read_keys(generation, "reinforcement.generation.", r.generation);
+  generation.finish();
+  node.finish();
+  return r;
+}
+
+namespace {
+
+bool decodes(const model::Model& m) {
+  return m.is_transformer() && m.is_causal() && !m.has_decoder() && !m.is_encoder() && !m.is_vision() &&
+         !m.latent_attention();
+}
+
+void check_generation(const Node& node, const Scenario& s) {
+  const Reinforcement& r = s.reinforcement;
+  const std::int64_t gpus = r.colocated() ? s.cluster.gpus : r.generation.gpus, tensor = r.generation.tensor;
+  const Node own = node.get("generation").get("tensor");
+  if (gpus % tensor != 0)
+    return own.error(fmt::format("{} devices that generate do not divide by {}", gpus, tensor),
+                     "a divisor of the devices");
+  if (s.model.heads % tensor != 0)
+    return own.error(fmt::format("{} heads do not divide by {}", s.model.heads, tensor), "a divisor of model.heads");
+  if (r.sequences() < gpus / tensor)
+    node.get("prompts").error(
+        fmt::format("{} sequences a step are fewer than the {} replicas that generate", r.sequences(), gpus / tensor),
+        "more prompts or samples, or generation.tensor larger");
+}
+
+}  // namespace
+
+void check_reinforcement(const Sections& sections, const Scenario& s) {
+  const Reinforcement& r = s.reinforcement;
+  if (!r.given) return;
+  const Node node = sections.root.get("reinforcement");
+  const auto refuse_with = [&node](const std::string& what, const std::string& hint) {
+    node.error("is not available with " + what + " yet", hint);
+  };
+  if (sections.model_sound && !decodes(s.model))
+    refuse_with("this model: generation is of gpt, llama and moe without latent attention", "model: llama3-8b");
+  if (s.plan.served()) refuse_with("plan.servers", "plan.servers: 0");
+  if (s.plan.steps_apart()) refuse_with("plan.local_steps", "plan.local_steps: 0");
+  if (s.training.lora()) refuse_with("adapters", "training.lora_rank: 0");
+  if (s.training.packs()) refuse_with("training.documents", "leave it out: packing is said by reinforcement.packing");
+  if (!s.jobs.empty()) refuse_with("cluster.jobs", "leave them out");
+  if (!s.cluster.nodes.empty()) refuse_with("cluster.nodes", "one kind of node: cluster.topology");
+  if (s.data.takes_time()) refuse_with("section data's loaders", "leave out sample_time and sample_bytes");
+  const std::int64_t longest = r.prompt_tokens + r.longest_response(s.training.seq_len);
+  if (r.prompt_tokens >= s.training.seq_len || longest > s.training.seq_len)
+    node.get("prompt_tokens")
+        .error(fmt::format("a prompt of {} tokens and responses of up to {} do not fit training.seq_len, {}",
+                           r.prompt_tokens, longest - r.prompt_tokens, s.training.seq_len),
+               "a larger training.seq_len");
+  if (s.training.global_batch > 0 && r.sequences() % s.training.global_batch != 0)
+    node.get("prompts").error(fmt::format("{} prompts of {} samples do not divide by training.global_batch, {}",
+                                          r.prompts, r.samples, s.training.global_batch),
+                              "whole updates: a divisor as training.global_batch");
+  if (!r.has_critic() && r.critic != "same") node.get("critic").error("is of algorithm: ppo", "algorithm: ppo");
+  if (r.asynchronous && r.colocated())
+    node.get("asynchronous")
+        .error("generates while others train, for which it needs devices of its own", "generation: {gpus: 8}");
+  if (sections.model_sound && s.model.heads > 0) check_generation(node, s);
+}
+
+}  // namespace rehearse::plan::detail

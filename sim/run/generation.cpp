@@ -1,0 +1,141 @@
+// See generation.h.
+#include "sim/run/generation.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+
+#include "sim/base/diagnostics.h"
+#include "sim/cost/cost.h"
+#include "sim/lower/stage.h"
+#include "sim/run/forward_pass.h"
+#include "sim/run/prepared.h"
+
+namespace rehearse::run {
+namespace {
+
+constexpr std::int64_t kPrefillTokens =
+    8192;  // of a prefill, at most: vLLM's max_num_batched_tokens for chunked prefill
+
+// Scenarios of one replica.
+class ReplicaScenarios {
+ public:
+  ReplicaScenarios(const plan::Scenario& scenario, const std::vector<std::string>& assignments, const Options& options)
+      : scenario_(scenario), assignments_(assignments), options_(options) {}
+
+  plan::Scenario of(std::int64_t sequences, std::int64_t tokens, bool decode) const {
+    // Where the host waits for how many rows experts get, no graph can be.
+    const bool graph = decode && (scenario_.model.experts == 0 || scenario_.model.capacity_factor > 0);
+    const std::int64_t tensor = scenario_.reinforcement.generation.tensor;
+    std::vector<std::string> more{
+        "framework=rehearse",
+        "noise=null",
+        "cluster.placement=null",
+        fmt::format("cluster.gpus={}", tensor),
+        fmt::format("plan={{tensor: {}, micro_batch: {}{}}}", tensor, sequences, graph ? ", cuda_graphs: step" : ""),
+        fmt::format("training.seq_len={}", tokens),
+        fmt::format("training.global_batch={}", sequences)};
+    if (scenario_.training.narrow()) more.insert(more.end(), {"training.precision=bf16", "training.fp8_params=false"});
+    if (scenario_.model.attention == model::AttentionKind::unfused) more.emplace_back("model.attention=flash");
+    return with_assignments(scenario_, assignments_, std::move(more), options_);
+  }
+
+ private:
+  const plan::Scenario& scenario_;
+  const std::vector<std::string>& assignments_;
+  const Options& options_;
+};
+
+// What a device holds beside a cache and gradients, for either of two passes.
+void add_memory(const ForwardPass& pass, GenerationRun& run) {
+  for (const result::StageMemory& stage : pass.stages) {
+    run.weight_bytes = std::max(run.weight_bytes, stage.parameters);
+    run.other_bytes =
+        std::max(run.other_bytes, stage.activations + stage.workspace + stage.communication + stage.framework);
+  }
+}
+
+}  // namespace
+
+const ReplicaRun& GenerationRun::slowest() const {
+  return *std::max_element(replicas.begin(), replicas.end(),
+                           [](const ReplicaRun& a, const ReplicaRun& b) { return a.seconds() < b.seconds(); });
+}
+
+double GenerationRun::mean_seconds() const {
+  double sum = 0;
+  for (const ReplicaRun& replica : replicas) sum += replica.seconds();
+  return sum / static_cast<double>(replicas.size());
+}
+
+std::int64_t cache_bytes_per_token(const model::Model& m, std::int64_t tensor, std::int64_t element_bytes) {
+  return m.layers * std::max<std::int64_t>(1, m.kv_heads / tensor) * (m.head_dim + m.value_dim()) * element_bytes;
+}
+
+GenerationRun simulate_generation(const plan::Scenario& scenario, const std::vector<std::string>& assignments,
+                                  const std::vector<std::int64_t>& responses, const Options& options) {
+  const plan::Reinforcement& r = scenario.reinforcement;
+  const plan::Generation& g = r.generation;
+  const std::int64_t gpus = r.colocated() ? scenario.cluster.gpus : g.gpus, replicas = gpus / g.tensor;
+  const std::int64_t longest = r.prompt_tokens + *std::max_element(responses.begin(), responses.end());
+  const ReplicaScenarios scenarios(scenario, assignments, options);
+  GenerationRun run;
+  run.bytes_per_token =
+      cache_bytes_per_token(scenario.model, g.tensor, program::size_of(lower::dtype_of(scenario.training.precision)));
+
+  const std::int64_t together = std::max<std::int64_t>(1, kPrefillTokens / r.prompt_tokens);
+  const plan::Scenario prefills = scenarios.of(together, r.prompt_tokens, false);
+  Options own = options;
+  own.machine = std::make_shared<Machine>(prefills, options);
+  if (own.machine->costs->device().cpu)
+    throw InputError(Diagnostic{"", 0, 0, "reinforcement", "is simulated for GPUs; the cluster's devices are CPUs",
+                                "cluster: {topology: dgx-h100, gpus: 16}"});
+  const ForwardPass prefill = forward_pass(prefills, 0, 2, own);
+  add_memory(prefill, run);
+
+  const std::int64_t share = (r.sequences() + replicas - 1) / replicas, most = std::min(g.sequences, share);
+  std::vector<DecodePoint> points;
+  for (std::int64_t sequences = 1;; sequences = std::min(2 * sequences, most)) {
+    DecodePoint& point = points.emplace_back();
+    point.sequences = sequences;
+    const plan::Scenario decode = scenarios.of(sequences, 1, true);
+    const std::array<std::int64_t, 2> contexts{r.prompt_tokens, longest};
+    for (std::size_t c = 0; c < contexts.size(); ++c) {
+      const ForwardPass pass = forward_pass(decode, contexts[c], 2, own);
+      point.context[c] = static_cast<double>(contexts[c]), point.cost[c] = pass.cost;
+      add_memory(pass, run);
+      run.low = pass.low, run.high = pass.high, run.coverage = pass.coverage;
+      own.check = false;  // the same program but for its sizes
+    }
+    if (sequences == most) break;
+  }
+
+  const Bytes memory = own.machine->costs->device().memory;
+  run.cache_bytes = g.memory.of(memory).count() - run.weight_bytes - run.other_bytes;
+  const std::int64_t room = run.cache_bytes / run.bytes_per_token;
+  if (run.cache_bytes < 0 || room < longest)
+    throw InputError(Diagnostic{
+        "", 0, 0, "reinforcement.generation",
+        fmt::format("of {} a device weights take {} and activations and the framework {}, which leaves no room for the "
+                    "keys and values of a sequence of {} tokens, {} each",
+                    format_bytes(g.memory.of(memory)), format_bytes(Bytes(run.weight_bytes)),
+                    format_bytes(Bytes(run.other_bytes)), longest, format_bytes(Bytes(run.bytes_per_token))),
+        fmt::format("generation: {{tensor: {}}}, or more of its memory", 2 * g.tensor)});
+
+  const DecodeCosts costs(std::move(points));
+  StepCost one;
+  one.add(prefill.cost, 1 / static_cast<double>(together));
+  for (std::int64_t replica = 0; replica < replicas; ++replica) {
+    const auto at = [&](std::int64_t k) { return responses.begin() + k * r.sequences() / replicas; };
+    ReplicaWork work;
+    work.prompt_tokens = r.prompt_tokens;
+    work.responses.assign(at(replica), at(replica + 1));
+    work.most_sequences = most, work.cache_tokens = room;
+    work.step_overhead_s = g.step_overhead.seconds();
+    run.replicas.push_back(run_replica(work, costs, one));
+  }
+  return run;
+}
+
+}  // namespace rehearse::run

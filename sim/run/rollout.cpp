@@ -1,0 +1,100 @@
+// See rollout.h.
+#include "sim/run/rollout.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
+#include "sim/base/check.h"
+#include "sim/base/random.h"
+
+namespace rehearse::run {
+
+void StepCost::add(const StepCost& other, double times) {
+  seconds += times * other.seconds;
+  for (std::size_t i = 0; i < shares.size(); ++i) shares[i] += times * other.shares[i];
+}
+
+StepCost DecodeCosts::at(double sequences, double cached) const {
+  const auto of = [&](const DecodePoint& p) {
+    const double share = (cached / sequences - p.context[0]) / (p.context[1] - p.context[0]);
+    StepCost cost;
+    cost.add(p.cost[0], 1 - share);
+    cost.add(p.cost[1], share);
+    return cost;
+  };
+  const auto above = std::find_if(points_.begin(), points_.end(),
+                                  [&](const DecodePoint& p) { return static_cast<double>(p.sequences) >= sequences; });
+  REHEARSE_CHECK(above != points_.end(), "{} sequences are more than any point has", sequences);
+  if (above == points_.begin()) return of(*above);
+  const DecodePoint& below = *(above - 1);
+  const double share =
+      (sequences - static_cast<double>(below.sequences)) / static_cast<double>(above->sequences - below.sequences);
+  StepCost cost;
+  cost.add(of(below), 1 - share);
+  cost.add(of(*above), share);
+  return cost;
+}
+
+ReplicaRun run_replica(const ReplicaWork& work, const DecodeCosts& decode, const StepCost& prefill) {
+  ReplicaRun run;
+  std::vector<std::int64_t> left;  // decode steps of each under way; the next to end last
+  std::int64_t reserved = 0, cached = 0;
+  const auto whole = [&](std::int64_t response) { return work.prompt_tokens + response; };
+  std::vector<std::int64_t> lengths;  // of those in `left`
+  for (std::size_t next = 0; next < work.responses.size() || !left.empty();) {
+    while (next < work.responses.size() && static_cast<std::int64_t>(left.size()) < work.most_sequences &&
+           reserved + whole(work.responses[next]) <= work.cache_tokens) {
+      const std::int64_t response = work.responses[next++];
+      run.prefill.add(prefill, 1);
+      if (response <= 1) continue;
+      reserved += whole(response), cached += work.prompt_tokens;
+      const auto place = static_cast<std::size_t>(
+          std::lower_bound(left.begin(), left.end(), response - 1, std::greater<>()) - left.begin());
+      left.insert(left.begin() + static_cast<std::ptrdiff_t>(place), response - 1);
+      lengths.insert(lengths.begin() + static_cast<std::ptrdiff_t>(place), response);
+    }
+    if (left.empty()) {
+      REHEARSE_CHECK(next >= work.responses.size(), "the cache has no room for a sequence");
+      break;
+    }
+    // Until the next one ends: so many steps, in which the tokens cached grow by the sequences each; a step's time is
+    // linear in them, so the sum is that of the step in the middle.
+    const std::int64_t steps = left.back();
+    const auto n = static_cast<std::int64_t>(left.size());
+    const double middle = static_cast<double>(cached) + static_cast<double>(n * (steps - 1)) / 2;
+    run.decode.add(decode.at(static_cast<double>(n), middle), static_cast<double>(steps));
+    const double overhead = work.step_overhead_s * static_cast<double>(steps);
+    run.decode.seconds += overhead;
+    run.decode.shares[static_cast<std::size_t>(result::Share::host)] += overhead;
+    run.steps += steps;
+    run.sequences_at_once = std::max(run.sequences_at_once, n);
+    cached += n * steps;
+    run.most_cached = std::max(run.most_cached, cached);
+    for (std::int64_t& each : left) each -= steps;
+    while (!left.empty() && left.back() == 0) {
+      reserved -= whole(lengths.back());
+      cached -= work.prompt_tokens + lengths.back() - 1;
+      left.pop_back(), lengths.pop_back();
+    }
+  }
+  return run;
+}
+
+std::vector<std::int64_t> response_lengths(const plan::Reinforcement& r, std::int64_t longest, std::int64_t seed) {
+  constexpr std::uint64_t kPurpose = 0x726573706f6e7365;  // "response"
+  const std::uint64_t key = mix_key(static_cast<std::uint64_t>(seed), kPurpose);
+  const double sigma = r.response_sigma, mean = std::log(r.response_tokens) - sigma * sigma / 2;
+  std::vector<std::int64_t> lengths;
+  for (std::int64_t i = 0; i < r.sequences(); ++i) {
+    const auto words = Philox::draw(key, static_cast<std::uint64_t>(i));
+    // Box and Muller 1958; 1 - u is above 0.
+    const double radius = std::sqrt(-2 * std::log(1 - static_cast<double>(Philox::uniform(words[0]))));
+    const double normal = radius * std::cos(2 * std::numbers::pi * static_cast<double>(Philox::uniform(words[1])));
+    const double tokens = std::min(std::exp(mean + sigma * normal), static_cast<double>(longest));
+    lengths.push_back(std::clamp<std::int64_t>(std::llround(tokens), 1, longest));
+  }
+  return lengths;
+}
+
+}  // namespace rehearse::run

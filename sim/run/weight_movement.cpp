@@ -1,0 +1,90 @@
+// See weight_movement.h.
+#include "sim/run/weight_movement.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <utility>
+
+#include "sim/model/model.h"
+#include "sim/plan/schedule/schedule.h"
+
+namespace rehearse::run {
+namespace {
+
+// Of a chunk of layers on a stage the elements, and of a rank the part of their rows: [from, to) of `parts`.
+struct Held {
+  std::int64_t from = 0, to = 1, parts = 1;
+};
+
+// Elements of each stage's layers, chunks of a stage together.
+std::vector<std::int64_t> elements_of_stages(const plan::Scenario& s) {
+  const model::Model& m = s.model;
+  const auto stages = static_cast<std::size_t>(s.plan.pipeline);
+  std::vector<std::int64_t> elements(stages, 0);
+  const plan::PipelineSchedule& schedule = plan::schedule_of(s.plan.schedule, s.plan.pipeline);
+  const auto stage_of = [&](std::size_t part) {
+    return static_cast<std::size_t>(schedule.stage_of(static_cast<int>(part), static_cast<int>(stages)));
+  };
+  std::int64_t layer = 0, in_layers = 0;
+  for (std::size_t part = 0; part < s.plan.layers_per_stage.size(); ++part)
+    for (std::int64_t i = 0; i < s.plan.layers_per_stage[part]; ++i, ++layer) {
+      const std::int64_t count = model::layer_parameter_count(m, layer);
+      elements[stage_of(part)] += count, in_layers += count;
+    }
+  const std::int64_t rest = model::parameter_count(m) - in_layers, head = m.tied_embeddings ? 0 : rest / 2;
+  elements[stage_of(0)] += rest - head;
+  elements[stage_of(s.plan.layers_per_stage.size() - 1)] += head;
+  return elements;
+}
+
+// What two parts of the same rows have in common, of `elements`.
+std::int64_t common(const Held& a, const Held& b, std::int64_t elements) {
+  const double low = std::max(static_cast<double>(a.from) / static_cast<double>(a.parts),
+                              static_cast<double>(b.from) / static_cast<double>(b.parts));
+  const double high = std::min(static_cast<double>(a.to) / static_cast<double>(a.parts),
+                               static_cast<double>(b.to) / static_cast<double>(b.parts));
+  return high > low ? std::llround((high - low) * static_cast<double>(elements)) : 0;
+}
+
+}  // namespace
+
+std::vector<WeightFlow> weight_flows(const plan::Scenario& s, const cluster::Cluster& cluster, int first,
+                                     std::int64_t replicas, std::int64_t tensor, std::int64_t element_bytes) {
+  const plan::RankGrid grid = s.grid();
+  const std::vector<std::int64_t> elements = elements_of_stages(s);
+  const bool sharded = s.plan.zero == 3;
+  const std::int64_t shards = sharded ? s.plan.data / s.plan.replicas : 1;
+  // By stage and part the ranks that hold it, and of each rank its part.
+  std::map<std::pair<int, std::int64_t>, std::vector<int>> holders;
+  std::vector<Held> held(static_cast<std::size_t>(grid.ranks()));
+  for (int rank = 0; rank < grid.ranks(); ++rank) {
+    const std::int64_t data = grid.coordinate(rank, Axis::data), part = grid.coordinate(rank, Axis::tensor);
+    Held& own = held[static_cast<std::size_t>(rank)];
+    own.parts = s.plan.tensor * shards;
+    own.from = part * shards + (sharded ? data % shards : 0), own.to = own.from + 1;
+    holders[{grid.coordinate(rank, Axis::pipeline), own.from}].push_back(rank);
+  }
+  std::vector<std::int64_t> sent(static_cast<std::size_t>(grid.ranks()), 0);
+  std::map<std::pair<int, int>, std::int64_t> flows;
+  for (std::int64_t g = 0; g < replicas * tensor; ++g) {
+    const int to = first + static_cast<int>(g);
+    const Held need{g % tensor, g % tensor + 1, tensor};
+    for (const auto& [piece, ranks] : holders) {
+      const Held& of = held[static_cast<std::size_t>(ranks.front())];
+      const std::int64_t wanted = common(need, of, elements[static_cast<std::size_t>(piece.first)]);
+      if (wanted == 0 || std::find(ranks.begin(), ranks.end(), to) != ranks.end()) continue;
+      const auto cost = [&](int rank) {
+        return std::pair(cluster.node_of(rank) != cluster.node_of(to), sent[static_cast<std::size_t>(rank)]);
+      };
+      const int from = *std::min_element(ranks.begin(), ranks.end(), [&](int a, int b) { return cost(a) < cost(b); });
+      sent[static_cast<std::size_t>(from)] += wanted * element_bytes;
+      flows[{from, to}] += wanted * element_bytes;
+    }
+  }
+  std::vector<WeightFlow> all;
+  for (const auto& [ends, bytes] : flows) all.push_back({ends.first, ends.second, bytes});
+  return all;
+}
+
+}  // namespace rehearse::run

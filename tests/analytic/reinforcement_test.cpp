@@ -1,0 +1,309 @@
+// Steps of reinforcement learning (sim/run/reinforcement.h) against closed forms: what a decode step reads, how long
+// replicas take, the bytes of weights that move, the cache's size, and what is idle.
+#include "reports/reinforcement.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <filesystem>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "reports/html/html.h"
+#include "reports/tables.h"
+#include "sim/base/diagnostics.h"
+#include "sim/cluster/topology.h"
+#include "sim/engine/flows.h"
+#include "sim/model/model.h"
+#include "sim/result/read_directory.h"
+#include "sim/run/forward_pass.h"
+#include "sim/run/generation.h"
+#include "sim/run/reinforcement.h"
+#include "sim/run/weight_movement.h"
+#include "tests/support/lowered.h"
+
+namespace rehearse::reinforcement_test {
+namespace {
+
+using run::DecodeCosts;
+using run::ReplicaRun;
+using run::ReplicaWork;
+using run::StepCost;
+
+const std::string kRoot = REHEARSE_SOURCE_DIR;
+const std::string kScenario = kRoot + "/scenarios/llama3-8b-grpo-16xh100.yaml";
+
+using Assignments = std::vector<std::string>;
+plan::Scenario read(const Assignments& assignments = {}) {
+  return plan::read_scenario(kScenario, assignments, kRoot);
+}
+run::Options options() {
+  run::Options o;
+  o.data_root = kRoot;
+  o.record = false;
+  return o;
+}
+result::Result simulate(const Assignments& assignments = {}) {
+  return run::simulate_reinforcement(read(assignments), assignments, options());
+}
+double seconds(std::int64_t ps) {
+  return static_cast<double>(ps) * 1e-12;
+}
+const result::ReinforcementPhase& phase(const result::Result& r, const std::string& name) {
+  for (const auto& p : r.reinforcement.phases)
+    if (p.name == name) return p;
+  throw std::runtime_error("no phase " + name);
+}
+
+// A decode step of `sequences` behind `cached` tokens each, on one H100.
+run::ForwardPass decode(std::int64_t sequences, std::int64_t cached) {
+  const Assignments more{"framework=rehearse", "cluster.gpus=1", "training.seq_len=1",
+                         "training.global_batch=" + std::to_string(sequences),
+                         "plan={cuda_graphs: step, micro_batch: " + std::to_string(sequences) + "}"};
+  return run::forward_pass(run::with_assignments(read(), {}, more, options()), cached, 2, options());
+}
+
+// Given a step that reads all weights but the embedding's table, and all keys and values, it takes no less than these
+// bytes over the device's nominal 3.35 TB/s, and, being nothing else, not much more.
+TEST(Decode, TakesWhatReadingWeightsAndCacheTakes) {
+  constexpr double kBandwidth = 3.35e12;
+  const model::Model m = read().model;
+  const double weights = 2.0 * static_cast<double>(model::parameter_count(m) - m.vocab * m.hidden);
+  const double token = 2.0 * static_cast<double>(m.layers * m.kv_heads * m.head_dim) * 2;
+  for (const std::int64_t sequences : {1, 32, 128})
+    for (const std::int64_t cached : {128, 4096}) {
+      const double bytes = weights + token * static_cast<double>(sequences * cached);
+      const double took = decode(sequences, cached).cost.seconds;
+      EXPECT_GE(took, bytes / kBandwidth) << sequences << " behind " << cached;
+      EXPECT_LE(took, 1.6 * bytes / kBandwidth) << sequences << " behind " << cached;
+    }
+}
+
+// What more tokens in the cache cost is their bytes' time: linear, so that two points say all of it.
+TEST(Decode, IsLinearInTheTokensCached) {
+  const double near = decode(64, 1000).cost.seconds, middle = decode(64, 2000).cost.seconds,
+               far = decode(64, 3000).cost.seconds;
+  EXPECT_GT(far, near);
+  EXPECT_NEAR(middle, (near + far) / 2, 1e-3 * (far - near));
+}
+
+// A forward alone keeps no gradients' work: it takes a third of a step without recomputation, about.
+TEST(ForwardPass, IsAboutAThirdOfAStep) {
+  const Assignments more{"training.global_batch=136", "plan.recompute=none", "plan.micro_batch=1"};
+  const plan::Scenario s = run::with_assignments(read(), {}, more, options());
+  const double step = seconds(run::simulate_scenario(s, options()).step_time_ps);
+  const double forward = run::forward_pass(s, 0, 1, options()).cost.seconds;
+  EXPECT_GT(forward, 0.27 * step);
+  EXPECT_LT(forward, 0.40 * step);
+}
+
+// A step takes a + b x sequences + c x tokens cached.
+DecodeCosts plain_costs(double a, double b, double c, const std::vector<std::int64_t>& sequences) {
+  std::vector<run::DecodePoint> points;
+  for (const std::int64_t n : sequences) {
+    run::DecodePoint& p = points.emplace_back();
+    p.sequences = n, p.context = {10, 30};
+    for (std::size_t k = 0; k < 2; ++k)
+      p.cost[k].seconds = a + b * static_cast<double>(n) + c * static_cast<double>(n) * p.context[k];
+  }
+  return DecodeCosts(std::move(points));
+}
+
+TEST(Replica, OneSequenceIsASumOfItsSteps) {
+  ReplicaWork work{10, {5}, 1, 15, 0};
+  const ReplicaRun run = run_replica(work, plain_costs(1, 0.5, 0.01, {1, 2}), StepCost{2, {}});
+  // The first token is the prefill's: four steps behind 10, 11, 12 and 13 tokens.
+  EXPECT_DOUBLE_EQ(run.prefill.seconds, 2);
+  EXPECT_EQ(run.steps, 4);
+  EXPECT_NEAR(run.decode.seconds, 4 * 1.5 + 0.01 * (10 + 11 + 12 + 13), 1e-12);
+  EXPECT_EQ(run.most_cached, 14);
+}
+
+// Three sequences of 3, 5 and 2 decode steps, two at once: the third begins when the first ends.
+TEST(Replica, AWaitingSequenceBeginsWhereOneEnds) {
+  ReplicaWork work{10, {4, 6, 3}, 2, 1000, 0};
+  const ReplicaRun run = run_replica(work, plain_costs(1, 0.5, 0, {1, 2, 4}), StepCost{});
+  EXPECT_EQ(run.steps, 5);  // 3 of the first two, 2 of the second and third
+  EXPECT_NEAR(run.decode.seconds, 5 * 2.0, 1e-12);
+  EXPECT_EQ(run.sequences_at_once, 2);
+}
+
+// Of 20 tokens a sequence, a cache of 45 has two at once however many may be.
+TEST(Replica, TheCacheLimitsHowManyAreAtOnce) {
+  ReplicaWork work{10, std::vector<std::int64_t>(6, 10), 6, 45, 0.25};
+  const ReplicaRun run = run_replica(work, plain_costs(1, 0, 0, {1, 2, 4, 8}), StepCost{});
+  EXPECT_EQ(run.sequences_at_once, 2);
+  EXPECT_EQ(run.steps, 3 * 9);
+  EXPECT_NEAR(run.decode.seconds, 27 * 1.25, 1e-12);
+  EXPECT_LE(run.most_cached, 45);
+}
+
+TEST(Lengths, HaveTheirMeanAndTheSameForTheSameSeed) {
+  plan::Reinforcement r;
+  r.prompts = 100, r.samples = 1000, r.response_tokens = 500, r.response_sigma = 0.5;
+  const std::vector<std::int64_t> lengths = run::response_lengths(r, 1'000'000, 7);
+  const double mean = std::accumulate(lengths.begin(), lengths.end(), 0.0) / 1e5;
+  // Standard error: 500 sqrt(e^0.25 - 1) / sqrt(1e5) = 0.84.
+  EXPECT_NEAR(mean, 500, 4 * 0.84);
+  EXPECT_EQ(lengths, run::response_lengths(r, 1'000'000, 7));
+  EXPECT_NE(lengths, run::response_lengths(r, 1'000'000, 8));
+  r.response_sigma = 0;
+  for (const std::int64_t length : run::response_lengths(r, 400, 7)) EXPECT_EQ(length, 400);
+}
+
+// 2 x layers x kv_heads x head_dim x bytes a token: 131,072 of Llama 3.1 8B in 16 bits; over 8 ranks an eighth, and
+// over more no less than one head's.
+TEST(Cache, HasTwoVectorsAHeadAndLayer) {
+  const model::Model m = read().model;
+  EXPECT_EQ(run::cache_bytes_per_token(m, 1, 2), 2 * 32 * 8 * 128 * 2);
+  EXPECT_EQ(run::cache_bytes_per_token(m, 8, 2), 2 * 32 * 128 * 2);
+  EXPECT_EQ(run::cache_bytes_per_token(m, 16, 2), 2 * 32 * 128 * 2);
+}
+
+std::int64_t moved(const plan::Scenario& s, int first, std::int64_t replicas, std::int64_t tensor, int devices) {
+  const auto cluster = cluster::build_cluster("dgx-h100", devices, {}, 0, kRoot);
+  std::int64_t bytes = 0;
+  for (const run::WeightFlow& flow : run::weight_flows(s, *cluster, first, replicas, tensor, 2)) {
+    EXPECT_NE(flow.from, flow.to);
+    bytes += flow.bytes;
+  }
+  return bytes;
+}
+
+// Colocated, each device needs 1/tensor of the model and has 1/(tensor x pipeline) of it by training.
+TEST(Weights, OfAnotherLayoutAreWhatIsNeededAndNotHeld) {
+  const double all = 2.0 * static_cast<double>(model::parameter_count(read().model));
+  // Two stages of one tensor rank: half of the model each for all 16, 8 x (first stage + second stage).
+  EXPECT_EQ(moved(read(), 0, 16, 1, 16), std::llround(8 * all));
+  // Tensor 4 to tensor 1: three quarters for each of 16.
+  const Assignments tensor{"plan.tensor=4", "plan.pipeline=1"};
+  EXPECT_NEAR(static_cast<double>(moved(read(tensor), 0, 16, 1, 16)), 16 * 0.75 * all, 64);
+  // The same split: nothing.
+  EXPECT_EQ(moved(read({"plan.tensor=4", "plan.pipeline=1", "reinforcement.generation.tensor=4"}), 0, 4, 4, 16), 0);
+  // ZeRO-3 over 16: fifteen sixteenths each.
+  const Assignments zero{"plan.zero=3", "plan.pipeline=1"};
+  EXPECT_NEAR(static_cast<double>(moved(read(zero), 0, 16, 1, 16)), 15 * all, 512);
+}
+
+// Apart, every replica gets all of it, however it is split on either side.
+TEST(Weights, ApartEachReplicaGetsAllOfThem) {
+  const double all = 2.0 * static_cast<double>(model::parameter_count(read().model));
+  for (const std::int64_t tensor : {1, 2, 8})
+    EXPECT_NEAR(static_cast<double>(moved(read(), 16, 8 / tensor, tensor, 24)), static_cast<double>(8 / tensor) * all,
+                64)
+        << tensor;
+}
+
+// Two transfers into one device share its NIC: twice the time of one.
+TEST(Flows, ShareALink) {
+  const auto cluster = cluster::build_cluster("dgx-h100", 24, {}, 0, kRoot);
+  const auto model = collective::make_plain_model(*cluster, Time());
+  const Bytes gb(1'000'000'000);
+  const Time one = engine::run_flows({model->send(8, 0, gb)}, *cluster).end;
+  const Time two = engine::run_flows({model->send(8, 0, gb), model->send(16, 0, gb)}, *cluster).end;
+  const Time apart = engine::run_flows({model->send(8, 0, gb), model->send(17, 1, gb)}, *cluster).end;
+  EXPECT_NEAR(two.seconds(), 2 * one.seconds(), 1e-6 * one.seconds());
+  EXPECT_NEAR(apart.seconds(), one.seconds(), 1e-6 * one.seconds());
+}
+
+TEST(Step, ColocatedIsTheSumOfItsPhasesAndItsSharesAddUp) {
+  const result::Result r = simulate();
+  std::int64_t phases = 0;
+  for (const auto& p : r.reinforcement.phases) phases += p.ps;
+  EXPECT_NEAR(seconds(r.step_time_ps), seconds(phases), 1e-9);
+  EXPECT_EQ(std::accumulate(r.breakdown_ps.begin(), r.breakdown_ps.end(), std::int64_t{0}), r.step_time_ps);
+  const auto& generation = phase(r, "generation");
+  EXPECT_NEAR(r.reinforcement.idle * seconds(r.step_time_ps), generation.idle * seconds(generation.ps), 1e-9);
+  EXPECT_EQ(phase(r, "actor training").ps / r.reinforcement.update_ps, 4);
+  EXPECT_EQ(r.ranks, 16);
+}
+
+// Devices that have nothing to do: those that train while others generate, and the other way round.
+TEST(Step, ApartIdleIsOneLessWhatIsBusy) {
+  const Assignments apart{"reinforcement.generation.gpus=16"};
+  const result::Result r = simulate(apart);
+  const double generation = seconds(phase(r, "generation").ps), step = seconds(r.step_time_ps),
+               weights = seconds(phase(r, "weights").ps);
+  const double train = seconds(phase(r, "actor scoring").ps + phase(r, "reference scoring").ps + phase(r, "copies").ps +
+                               phase(r, "actor training").ps);
+  EXPECT_NEAR(step, generation + train + weights, 1e-9);
+  const double busy =
+      (16 * (generation * (1 - phase(r, "generation").idle) + weights) + 16 * (train + weights)) / (32 * step);
+  EXPECT_NEAR(r.reinforcement.idle, 1 - busy, 1e-9);
+  EXPECT_EQ(r.ranks, 32);
+
+  Assignments at_once = apart;
+  at_once.emplace_back("reinforcement.asynchronous=true");
+  const result::Result overlapped = simulate(at_once);
+  EXPECT_NEAR(seconds(overlapped.step_time_ps), std::max(generation, train) + weights, 1e-9);
+  EXPECT_LT(overlapped.reinforcement.idle, r.reinforcement.idle);
+}
+
+TEST(Step, ACriticAndARewardModelAreScoredAndTheFormerTrained) {
+  const result::Result r = simulate({"reinforcement.algorithm=ppo", "reinforcement.reward=same"});
+  EXPECT_EQ(phase(r, "critic training").ps, phase(r, "actor training").ps);
+  EXPECT_EQ(phase(r, "reward scoring").ps, phase(r, "actor scoring").ps);
+  const result::Result small =
+      simulate({"reinforcement.algorithm=ppo", "reinforcement.reward=llama3.2-1b", "reinforcement.critic=llama3.2-1b"});
+  EXPECT_LT(phase(small, "critic training").ps, phase(r, "critic training").ps / 4);
+  EXPECT_THROW(simulate({"reinforcement.algorithm=ppo", "reinforcement.critic=llama-no"}), InputError);
+}
+
+// Where nothing is copied to the host all of it lies on the devices at once.
+TEST(Step, WhatStaysOnDevicesIsCounted) {
+  const result::Result away = simulate(), stays = simulate({"reinforcement.offload=false"});
+  const double held = static_cast<double>(phase(stays, "generation").peak_bytes - phase(away, "generation").peak_bytes);
+  double states = 0;
+  for (const auto& s : away.stages)
+    states = std::max(states, static_cast<double>(s.parameters + s.gradients + s.optimizer));
+  const double frozen = static_cast<double>(model::parameter_count(read().model));  // half of it, in 2 bytes
+  EXPECT_NEAR(held, states + frozen, 1e-3 * held);
+  EXPECT_THROW(phase(stays, "copies"), std::runtime_error);
+  EXPECT_GT(phase(away, "copies").ps, 0);
+  EXPECT_EQ(stays.host_bytes, 0);
+}
+
+TEST(Step, ARoomlessCacheIsRefused) {
+  EXPECT_THROW(simulate({"reinforcement.generation.memory=19GB"}), InputError);
+  EXPECT_NO_THROW(simulate({"reinforcement.generation.memory=20GB"}));
+}
+
+// result.json says all of it, and the terminal and the page show the phases.
+TEST(Result, IsReadAsItWasWrittenAndShown) {
+  const result::Result r = simulate({"reinforcement.generation.gpus=16", "reinforcement.asynchronous=true"});
+  const std::string folder = testing::TempDir() + "reinforcement_result";
+  result::write_directory(r, folder);
+  const result::StoredResult stored = result::read_directory(folder);
+  EXPECT_EQ(result::to_json(stored.result), result::to_json(r));
+  EXPECT_EQ(reports::phase_rows(stored.result), reports::phase_rows(r));
+  EXPECT_NE(reports::summary(r).find("reference scoring"), std::string::npos);
+  EXPECT_NE(reports::html_page({stored}, {}).find("Phases of the step"), std::string::npos);
+  std::filesystem::remove_all(folder);
+  EXPECT_EQ(result::to_json(run::simulate_scenario(run::with_assignments(read(), {}, {}, options()), options()))
+                .find("\"reinforcement\""),
+            std::string::npos);
+}
+
+TEST(Rules, SayWhatDoesNotGoTogether) {
+  const auto refused = [](const Assignments& assignments) {
+    try {
+      read(assignments);
+    } catch (const InputError& error) {
+      return error.diagnostics().front().path;
+    }
+    return std::string();
+  };
+  EXPECT_EQ(refused({}), "");
+  EXPECT_EQ(refused({"reinforcement.asynchronous=true"}), "reinforcement.asynchronous");
+  EXPECT_EQ(refused({"reinforcement.prompts=63"}), "reinforcement.prompts");
+  EXPECT_EQ(refused({"reinforcement.prompt_tokens=4096"}), "reinforcement.prompt_tokens");
+  EXPECT_EQ(refused({"reinforcement.critic=llama3-8b"}), "reinforcement.critic");
+  EXPECT_EQ(refused({"reinforcement.generation.tensor=3"}), "reinforcement.generation.tensor");
+  EXPECT_EQ(refused({"reinforcement.generation.gpus=4", "reinforcement.generation.tensor=8"}),
+            "reinforcement.generation.tensor");
+  EXPECT_EQ(refused({"reinforcement.sample=3"}), "reinforcement.sample");
+}
+
+}  // namespace
+}  // namespace rehearse::reinforcement_test
