@@ -244,9 +244,8 @@ class Placer {
       else
         asked_[own].push_back({ReuseWait::Which::latest, wait.stream, wait.body, wait.op});
     std::vector<ReuseWait> needed;
-    for (auto birth = lifetimes_.births.lower_bound({body, i, 0, INT32_MIN});
-         birth != lifetimes_.births.end() && birth->body == body && birth->op == i; ++birth)
-      if (out_.places[static_cast<std::size_t>(birth->buffer)].bytes > 0) add_reuse(*birth, stream_of(op), needed);
+    for (const Birth& birth : lifetimes_.births(body, i))
+      if (out_.places[static_cast<std::size_t>(birth.buffer)].bytes > 0) add_reuse(birth, stream_of(op), needed);
     // Those of this slot first, the latest of them before others: they imply the rest of their streams.
     std::stable_sort(needed.begin(), needed.end(), [](const ReuseWait& a, const ReuseWait& b) {
       return std::pair(a.which, -a.op) < std::pair(b.which, -b.op);
