@@ -34,6 +34,7 @@ class AxisSet {
   }
   constexpr bool contains(Axis axis) const { return (bits_ & bit(axis)) != 0; }
   constexpr unsigned bits() const { return bits_; }
+  friend constexpr bool operator==(AxisSet, AxisSet) = default;
 
  private:
   static constexpr unsigned bit(Axis axis) { return 1U << static_cast<unsigned>(axis); }

@@ -36,6 +36,7 @@ struct GradientCode {
   std::int64_t bytes() const { return code_bytes() + 4 * (scales() + places()); }
   // Sums of what ranks send are what each would send of the sum: fp32 values in the same places.
   bool adds_up() const { return !quantised() && sent == Sent::random; }
+  friend bool operator==(const GradientCode&, const GradientCode&) = default;
 };
 
 // What is drawn at random depends on these alone: places on all but the member, rounding on all.
@@ -43,6 +44,7 @@ struct GradientDraw {
   std::uint64_t seed = 0, site = 0;  // site: the bucket
   std::uint64_t member = 0;          // of the ranks that reduce the bucket
   std::uint64_t step = 0;
+  friend bool operator==(const GradientDraw&, const GradientDraw&) = default;
 };
 
 }  // namespace rehearse

@@ -362,9 +362,23 @@ class TransferTimes {
 }  // namespace
 
 Bottleneck bottleneck(const Cluster& cluster, const std::vector<Activity>& activities) {
-  std::vector<std::size_t> next(activities.size(), 0);
+  const std::vector<cluster::Resource>& resources = cluster.resources();
   Bottleneck longest;
   TransferTimes links, ports;
+  const auto look = [&](cluster::ResourceId id, std::int64_t bytes) {
+    const cluster::Resource& resource = resources[static_cast<std::size_t>(id)];
+    // What a port lacks of its nominal rate no measurement of sound ones knows of: it counts as a link does.
+    const bool sound = resource.nominal.per_s() == 0;
+    if (resource.kind == cluster::ResourceKind::link || !sound)
+      longest.links = std::max(longest.links, links.of(bytes, resource.capacity));
+    if (resource.kind != cluster::ResourceKind::link)
+      longest.ports = std::max(longest.ports, ports.of(bytes, sound ? resource.capacity : resource.nominal));
+  };
+  if (activities.size() == 1) {  // which has each resource once
+    for (const Use& use : activities.front().uses) look(use.resource, use.bytes);
+    return longest;
+  }
+  std::vector<std::size_t> next(activities.size(), 0);
   while (true) {
     auto id = std::numeric_limits<cluster::ResourceId>::max();
     for (std::size_t a = 0; a < activities.size(); ++a)
@@ -374,13 +388,7 @@ Bottleneck bottleneck(const Cluster& cluster, const std::vector<Activity>& activ
     for (std::size_t a = 0; a < activities.size(); ++a)
       if (next[a] < activities[a].uses.size() && activities[a].uses[next[a]].resource == id)
         bytes += activities[a].uses[next[a]++].bytes;
-    const cluster::Resource& resource = cluster.resources()[static_cast<std::size_t>(id)];
-    // What a port lacks of its nominal rate no measurement of sound ones knows of: it counts as a link does.
-    const bool sound = resource.nominal.per_s() == 0;
-    if (resource.kind == cluster::ResourceKind::link || !sound)
-      longest.links = std::max(longest.links, links.of(bytes, resource.capacity));
-    if (resource.kind != cluster::ResourceKind::link)
-      longest.ports = std::max(longest.ports, ports.of(bytes, sound ? resource.capacity : resource.nominal));
+    look(id, bytes);
   }
 }
 

@@ -43,6 +43,7 @@ class CalibratedCosts final : public CostModel {
   CalibratedCosts(std::vector<Calibration> calibrations, const HostShare& share, const Scale& scale);
   const Device& device() const override { return device_; }
   Estimate kernel(const Role& role, const Op& op, const Interference& beside) const override;
+  bool by_kind() const override { return true; }
 
  private:
   using Key = std::tuple<std::string, std::string, DType, int>;  // kind, shape, type, threads

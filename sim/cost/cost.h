@@ -72,6 +72,8 @@ class CostModel {
   virtual const Device& device() const = 0;
   // Throws InputError naming the op if it cannot be costed. Transfers and HostSync are not kernels.
   virtual Estimate kernel(const program::Role& role, const program::Op& op, const Interference& beside) const = 0;
+  // Whether kernels of a kind (program/kernel_kinds.h) all take the same, so that one need be asked for.
+  virtual bool by_kind() const { return false; }
 };
 
 // How the ranks of a simulation divide a host.

@@ -105,6 +105,7 @@ class DeviceCosts final : public CostModel {
 
   const Device& device() const override { return data_.device; }
   Estimate kernel(const Role& role, const Op& op, const Interference& beside) const override;
+  bool by_kind() const override { return true; }
 
  private:
   // Each measured product predicted from the others.

@@ -10,6 +10,7 @@
 #include "sim/account/blame.h"
 #include "sim/base/check.h"
 #include "sim/base/interrupt.h"
+#include "sim/program/kernel_kinds.h"
 #include "sim/program/link/reuse_order.h"
 #include "sim/program/work.h"
 
@@ -41,8 +42,10 @@ std::int32_t index_of(std::vector<T>& list, const T& value) {
 class RoleCompiler {
  public:
   RoleCompiler(const program::Program& program, std::size_t role, const program::Link& link,
-               const program::Arenas& arenas, ProgramCode& out)
+               const program::Arenas& arenas, const program::KernelKinds& kinds, ProgramCode& out)
       : source_(program),
+        index_(role),
+        kinds_(kinds),
         role_(program.roles[role]),
         calls_(link.calls[role]),
         program_(out),
@@ -122,7 +125,8 @@ class RoleCompiler {
       const std::int32_t issued = issue;
       issue += static_cast<std::int32_t>(op.launches);
       if (op.stream != stream) continue;
-      const Position position = code_.ops.push_back({body, static_cast<std::int32_t>(i), issued});
+      const Position position = code_.ops.push_back(
+          {body, static_cast<std::int32_t>(i), issued, kinds_.of(index_, body, static_cast<std::int32_t>(i))});
       const IdRange<WaitId> waits = waits_of(body, static_cast<std::int32_t>(i));
       const bool optimizer = op.phase == program::Phase::optimizer;
       const bool transfer = program::is_transfer(op);
@@ -271,6 +275,8 @@ class RoleCompiler {
   }
 
   const program::Program& source_;
+  const std::size_t index_;
+  const program::KernelKinds& kinds_;
   const Role& role_;
   const program::RoleCalls& calls_;
   ProgramCode& program_;
@@ -291,8 +297,10 @@ class RoleCompiler {
 ProgramCode compile(const program::Program& program, const program::Link& link, const program::Arenas& arenas) {
   ProgramCode code;
   code.collectives.resize(program.groups.size());
+  const program::KernelKinds kinds(program);
+  code.kernel_kinds = kinds.count();
   for (std::size_t r = 0; r < program.roles.size(); ++r)
-    code.roles.push_back(RoleCompiler(program, r, link, arenas, code).compile());
+    code.roles.push_back(RoleCompiler(program, r, link, arenas, kinds, code).compile());
   return code;
 }
 

@@ -65,6 +65,7 @@ struct OpRef {
   program::BodyId body;
   std::int32_t op;
   std::int32_t issue;  // launches of the host before it in the body
+  std::int32_t kind;   // program::KernelKinds
 };
 
 // One HostSync of a step.
@@ -147,6 +148,7 @@ struct ProgramCode {
   std::vector<RoleCode> roles;
   std::vector<std::vector<CollectiveSize>> collectives;  // of each group
   std::vector<std::int64_t> leg_bytes;
+  std::size_t kernel_kinds = 0;
 };
 
 // Both must outlive the code. `arenas` of ranks whose memory is one; else without places.

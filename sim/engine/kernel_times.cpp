@@ -25,9 +25,22 @@ BusyTime::Seconds BusyTime::seconds() const {
   return sum;
 }
 
-KernelTable::KernelTable(const RoleCode& code, const cost::CostModel& costs, const cost::Interference& beside)
+cost::Estimate KernelCosts::ask(const RoleCode& code, Position position, StateId state,
+                                const cost::Interference& beside) {
+  const std::int32_t kind = code.ops[position].kind;
+  if (kind < 0 || !costs_.by_kind()) return costs_.kernel(*code.role, code.op(position), beside);
+  known_.reach(state);
+  std::vector<cost::Estimate>& of_kinds = known_[state];
+  if (of_kinds.empty()) of_kinds.assign(kinds_, {kUnknown, {}, 1, 1});
+  cost::Estimate& known = of_kinds[static_cast<std::size_t>(kind)];
+  if (known.duration < Time()) known = costs_.kernel(*code.role, code.op(position), beside);
+  return known;
+}
+
+KernelTable::KernelTable(const RoleCode& code, KernelCosts& costs, StateId state, const cost::Interference& beside)
     : code_(code),
       costs_(costs),
+      state_(state),
       beside_(beside),
       duration_(code.ops.size(), kUnknown),
       before_(code.ops.size() + 1),
@@ -39,7 +52,7 @@ KernelTable::KernelTable(const RoleCode& code, const cost::CostModel& costs, con
 
 Time KernelTable::ask(Position position) {
   const program::Op& op = code_.op(position);
-  const cost::Estimate estimate = costs_.kernel(*code_.role, op, beside_);
+  const cost::Estimate estimate = costs_.ask(code_, position, state_, beside_);
   REHEARSE_CHECK(estimate.duration >= Time(), "{}: {} takes negative time", code_.role->name, op.name);
   estimate_[position] = estimate;
   return duration_[position] = estimate.duration;
@@ -75,7 +88,7 @@ void KernelTable::add_busy(BusyTime& sum) const {
 
 KernelTable& KernelTimes::make_table(StateId id, const cost::Interference& value) {
   tables_.reach(id);
-  tables_[id] = std::make_unique<KernelTable>(*code_, *costs_, value);
+  tables_[id] = std::make_unique<KernelTable>(*code_, *costs_, id, value);
   return *tables_[id];
 }
 

@@ -33,10 +33,22 @@ class BusyTime {
   std::map<std::tuple<int, double, double>, Int128> ps_;
 };
 
+// What one cost model says of a program's kernels, by kind where it goes by kinds.
+class KernelCosts {
+ public:
+  KernelCosts(const cost::CostModel& costs, std::size_t kinds) : costs_(costs), kinds_(kinds) {}
+  cost::Estimate ask(const RoleCode& code, Position position, StateId state, const cost::Interference& beside);
+
+ private:
+  const cost::CostModel& costs_;
+  const std::size_t kinds_;
+  IdVector<StateId, std::vector<cost::Estimate>> known_;  // by kind; a negative duration: not asked yet
+};
+
 // The kernels of a role in one state.
 class KernelTable {
  public:
-  KernelTable(const RoleCode& code, const cost::CostModel& costs, const cost::Interference& beside);
+  KernelTable(const RoleCode& code, KernelCosts& costs, StateId state, const cost::Interference& beside);
 
   // Duration of a kernel.
   Time kernel(Position position) {
@@ -65,7 +77,8 @@ class KernelTable {
   Time sum_segment(SegmentId id);
 
   const RoleCode& code_;
-  const cost::CostModel& costs_;
+  KernelCosts& costs_;
+  StateId state_;
   cost::Interference beside_;
   IdVector<Position, Time> duration_, before_, busy_;
   IdVector<Position, std::int64_t> run_changes_;  // whole runs, as differences to the one before
@@ -76,7 +89,7 @@ class KernelTable {
 
 class KernelTimes {
  public:
-  KernelTimes(const RoleCode& code, const cost::CostModel& costs) : code_(&code), costs_(&costs) {}
+  KernelTimes(const RoleCode& code, KernelCosts& costs) : code_(&code), costs_(&costs) {}
 
   // The table stays where it is.
   KernelTable& in_state(StateId id, const InterferenceStates& states) {
@@ -89,7 +102,7 @@ class KernelTimes {
   KernelTable& make_table(StateId id, const cost::Interference& value);
 
   const RoleCode* code_;
-  const cost::CostModel* costs_;
+  KernelCosts* costs_;
   IdVector<StateId, std::unique_ptr<KernelTable>> tables_;
 };
 

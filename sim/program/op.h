@@ -36,6 +36,7 @@ struct Gemm {
   bool transpose_a = false, transpose_b = false;  // A stored [k, m], B stored [n, k]
   bool accumulate = false, bias = false;
   Epilogue epilogue = Epilogue::none;
+  friend bool operator==(const Gemm&, const Gemm&) = default;
 };
 std::string_view name_of(Epilogue epilogue);  // "gelu_backward"; of none ""
 
@@ -112,6 +113,7 @@ struct Attention {
   std::int64_t values() const { return value_dim > 0 ? value_dim : head_dim; }
   // The keys that queries are compared with.
   std::int64_t compared() const { return keys > 0 ? keys : seq; }
+  friend bool operator==(const Attention&, const Attention&) = default;
 };
 
 // Latent attention's heads from its products: forward {q [tokens, heads, nope + rope], kv [tokens, heads, nope +
@@ -126,6 +128,7 @@ struct LatentHeads {
   std::int64_t query_elements() const { return tokens * heads * (nope + rope); }
   std::int64_t key_value_elements() const { return tokens * heads * (nope + value); }
   std::int64_t packed_elements() const { return tokens * heads * (2 * (nope + rope) + value); }
+  friend bool operator==(const LatentHeads&, const LatentHeads&) = default;
 };
 
 // forward {x, gamma, beta?, largest?} -> {y, stats f32 [rows, 2] (layer) or [rows, 1] (rms), amax?, inverse?}: y may be
@@ -139,6 +142,7 @@ struct Norm {
   std::int64_t rows = 0, cols = 0;
   double eps = 1e-5;
   bool zero_centered = false;  // rms: gamma is what is added to 1
+  friend bool operator==(const Norm&, const Norm&) = default;
 };
 
 // RMSNorm of each head's query and key in packed qkv [rows, kv_heads, group + 2, head_dim], all queries with one gamma
@@ -154,6 +158,7 @@ struct HeadNorm {
 
   std::int64_t heads() const { return rows * kv_heads * (group + 1); }
   std::int64_t packed() const { return rows * kv_heads * (group + 2) * head_dim; }
+  friend bool operator==(const HeadNorm&, const HeadNorm&) = default;
 };
 
 // gelu, relu: forward {x [rows, cols]} -> {y}; backward {dy, x} -> {dx}. swiglu: forward {gate_up [rows, 2, cols]} ->
@@ -169,6 +174,7 @@ struct Activation {
   std::int64_t rows = 0, cols = 0;
   bool separate =
       false;  // gated: the gate's function and the product are kernels of their own (costs; the result is the same)
+  friend bool operator==(const Activation&, const Activation&) = default;
 };
 
 // Element by element; `elements` counts the output.
@@ -229,16 +235,19 @@ struct Elementwise {
   // coordinate(tensor) * rows on, so masks and positions do not depend on the split.
   bool rows_split_over_tensor = false;
   bool documents = false;  // add_position, position_grad: positions begin again with each document of a sequence
+  friend bool operator==(const Elementwise&, const Elementwise&) = default;
 };
 
 // A copy of pieces of `cols` elements with strides, {x} -> {y}: piece (i, j), i < outer and j < inner, begins at first
 // + i * outer_stride + j * inner_stride of each. What it leaves out of y stays as it is.
 struct Strides {
   std::int64_t outer = 0, inner = 0, first = 0;
+  friend bool operator==(const Strides&, const Strides&) = default;
 };
 struct StridedCopy {
   std::int64_t outer = 1, inner = 1, cols = 0;
   Strides from, to;
+  friend bool operator==(const StridedCopy&, const StridedCopy&) = default;
 };
 
 // To which experts a rank's tokens go. gate {logits [tokens, experts]} -> {weights f32 [tokens, top_k], chosen i32
@@ -270,6 +279,7 @@ struct Router {
   std::int64_t room = 0;                          // place with `own`
   AxisSet spread = {};
   std::int64_t layer = -1;  // gate: of the model, for what records its choices
+  friend bool operator==(const Router&, const Router&) = default;
 };
 
 // Between tokens and rows sorted by experts (Router). permute {x [tokens, cols], places} -> {y [rows, cols]}: rows
@@ -280,6 +290,7 @@ enum class PermutePart : unsigned char { permute, unpermute, unpermute_backward,
 struct Permute {
   PermutePart part = PermutePart::permute;
   std::int64_t tokens = 0, top_k = 0, rows = 0, cols = 0;
+  friend bool operator==(const Permute&, const Permute&) = default;
 };
 
 // Products of groups of rows with a matrix each: weights w [groups, n, k]. forward {x [rows, k], w, loads f32
@@ -293,6 +304,7 @@ struct GroupedGemm {
   bool accumulate = false, counted = false;
   bool each = false;      // a kernel for each group, one after the other; else one for all
   std::int64_t room = 0;  // counted: rows of the buffers, if they have more than the `rows` that are expected
+  friend bool operator==(const GroupedGemm&, const GroupedGemm&) = default;
 };
 
 // Vocabulary rows [coordinate(tensor) * rows, ...) of the table when vocab_parallel. forward {ids i32 [tokens], table
@@ -300,6 +312,7 @@ struct GroupedGemm {
 struct Embedding {
   bool backward = false, vocab_parallel = false;
   std::int64_t tokens = 0, rows = 0, cols = 0;
+  friend bool operator==(const Embedding&, const Embedding&) = default;
 };
 
 // Look-ups of sparse features, each in a table of its own, in one kernel: feature f of an example names
@@ -312,6 +325,7 @@ struct Embedding {
 // EXACT_ROWWISE_ADAGRAD do (fbgemm_gpu, split_embedding_configs.py).
 struct BagTable {
   std::int64_t rows = 0, lookups = 1;
+  friend bool operator==(const BagTable&, const BagTable&) = default;
 };
 enum class BagPart : unsigned char { forward, backward, update };
 struct EmbeddingBags {
@@ -325,6 +339,7 @@ struct EmbeddingBags {
     for (const BagTable& t : tables) sum += slices * batch * t.lookups;
     return sum;
   }
+  friend bool operator==(const EmbeddingBags&, const EmbeddingBags&) = default;
 };
 // The products of every two of an example's vectors, each pair once (Naumov et al. 2019, arXiv 1906.00091): of P
 // [batch, vectors, vectors] what is below the diagonal, row by row. forward {P, x [batch, cols]} -> {y [batch, cols +
@@ -335,6 +350,7 @@ struct Pairs {
   std::int64_t batch = 0, vectors = 0, cols = 0;
 
   std::int64_t count() const { return vectors * (vectors - 1) / 2; }
+  friend bool operator==(const Pairs&, const Pairs&) = default;
 };
 
 // Mean over the tokens of the global batch. fused_forward {logits [rows, cols], targets, loss} -> {stats f32 [rows, 2],
@@ -354,6 +370,7 @@ struct CrossEntropy {
   // log_softmax and nll_loss are kernels of their own, or, vocabulary-parallel, what Megatron's function does one by
   // one (costs; the result is the same).
   bool separate = false;
+  friend bool operator==(const CrossEntropy&, const CrossEntropy&) = default;
 };
 
 // Mean squared error over the `elements` of all ranks' predictions, as torch.nn.MSELoss: forward {prediction, target
@@ -364,6 +381,7 @@ struct MeanSquaredError {
   std::int64_t elements = 0;  // of this rank's micro-batch
   double scale = 1;           // 1 / elements of the global batch
   bool scaled = false;        // backward: there is a loss scale
+  friend bool operator==(const MeanSquaredError&, const MeanSquaredError&) = default;
 };
 
 // Binary cross-entropy of `elements` logits, as torch.nn.BCEWithLogitsLoss: forward {x, target f32, loss} -> {loss f32
@@ -374,6 +392,7 @@ struct BinaryCrossEntropy {
   std::int64_t elements = 0;  // of this rank's micro-batch
   double scale = 1;           // 1 / elements of the global batch
   bool scaled = false;        // backward: there is a loss scale
+  friend bool operator==(const BinaryCrossEntropy&, const BinaryCrossEntropy&) = default;
 };
 
 // Images [batch, channels, height, width]. forward {x, w [c_out, c_in, kernel, kernel], bias?} -> {y};
@@ -387,6 +406,7 @@ struct Conv2d {
 
   std::int64_t out_height() const { return (height + 2 * pad - kernel) / stride + 1; }
   std::int64_t out_width() const { return (width + 2 * pad - kernel) / stride + 1; }
+  friend bool operator==(const Conv2d&, const Conv2d&) = default;
 };
 // Max pooling; padding never is the largest. forward {x} -> {y, argmax i32}; backward {dy, argmax} -> {dx}.
 struct Pool2d {
@@ -398,12 +418,14 @@ struct Pool2d {
   bool plain() const { return step() == window && pad == 0; }
   std::int64_t out_height() const { return (height + 2 * pad - window) / step() + 1; }
   std::int64_t out_width() const { return (width + 2 * pad - window) / step() + 1; }
+  friend bool operator==(const Pool2d&, const Pool2d&) = default;
 };
 // The mean of each channel's pixels. forward {x [batch, channels, pixels]} -> {y [batch, channels]}; backward {dy} ->
 // {dx}.
 struct AveragePool {
   bool backward = false;
   std::int64_t batch = 0, channels = 0, pixels = 0;
+  friend bool operator==(const AveragePool&, const AveragePool&) = default;
 };
 // Batch normalisation (Ioffe and Szegedy 2015, arXiv 1502.03167, algorithm 1) of x [batch, channels, pixels], by the
 // mean and the variance (divided by `count`) of each channel. sums f32 [2, channels]: the sum of its elements and of
@@ -430,6 +452,7 @@ struct BatchNorm {
   // forward, backward: a kernel that keeps what of this many channels fits on the chip, and reads only the rest of them
   // again; 0: reads all again.
   std::int64_t kept_channels = 0;
+  friend bool operator==(const BatchNorm&, const BatchNorm&) = default;
 };
 
 // The next micro-batch of data, host to device: {} -> {y}. values: what a regression's outputs should be. segments: of
@@ -458,6 +481,7 @@ struct Input {
   InputFrom from = InputFrom::there;
   std::int64_t bytes = 0;  // what is copied, if it is another size than the elements; 0: they
   std::int64_t ahead = 0;  // of tokens, targets: the place so many further on; past the end 0, CrossEntropy::kNoTarget
+  friend bool operator==(const Input&, const Input&) = default;
 };
 
 // Collectives. `elements` is the full size a rank sees: all_reduce, broadcast, reduce: its tensor; all_gather: the
@@ -495,6 +519,7 @@ struct Collective {
   bool back = false, counted = false;
   std::int64_t own = 0, row = 0, experts = 0;
   ExpertChoice to = {};  // without experts: not forwarded
+  friend bool operator==(const Collective&, const Collective&) = default;
 };
 
 // Sends and receives that start and finish together (ncclGroupStart/End). The peer of a leg is the rank whose
@@ -506,13 +531,17 @@ struct Leg {
   int offset = 1;
   int channel = 0;
   std::int64_t elements = 0;
+  friend bool operator==(const Leg&, const Leg&) = default;
 };
 struct PointToPoint {
   std::vector<Leg> legs;
+  friend bool operator==(const PointToPoint&, const PointToPoint&) = default;
 };
 
 // The host waits for this op's waits before it launches anything later in program order.
-struct HostSync {};
+struct HostSync {
+  friend bool operator==(const HostSync&, const HostSync&) = default;
+};
 
 using OpShape = std::variant<Gemm, Attention, LatentHeads, Norm, HeadNorm, Activation, Elementwise, StridedCopy, Router,
                              Permute, GroupedGemm, Embedding, EmbeddingBags, Pairs, CrossEntropy, MeanSquaredError,

@@ -20,6 +20,7 @@ struct Optimizer {
   std::int64_t elements = 0;
   bool separate = false;    // a pass an arithmetic operation (costs; the result is the same)
   bool eight_bits = false;  // moments are codes of blocks
+  friend bool operator==(const Optimizer&, const Optimizer&) = default;
 };
 // One step of Adafactor on a tensor [rows, cols] whose second moments are kept as means of rows and of columns, or with
 // rows = 0 on one of `cols` elements whose second moments are kept whole: {grad, coefficient f32 [1]?, param, master
@@ -33,6 +34,7 @@ struct Adafactor {
   bool master = false, clip = false;
   std::int64_t rows = 0, cols = 0;
   std::int64_t elements() const { return rows > 0 ? rows * cols : cols; }
+  friend bool operator==(const Adafactor&, const Adafactor&) = default;
 };
 // The same of tensors of which ranks have parts, in a flat range of `elements`, from place * elements on of the range
 // that the tensors lie in, place being the rank's among those that differ on `shards` only:
@@ -55,6 +57,7 @@ struct AdafactorTensor {
   bool once = false;
   std::int64_t summed() const { return rows > 0 ? rows + cols : 0; }
   std::int64_t kept() const { return rows > 0 ? rows + cols : elements; }
+  friend bool operator==(const AdafactorTensor&, const AdafactorTensor&) = default;
 };
 enum class AdafactorPart : unsigned char { sums, squares, apply };
 struct AdafactorParts {
@@ -64,6 +67,7 @@ struct AdafactorParts {
   AxisSet shards = {};
   std::int64_t means = 0, sums = 0;  // elements
   std::vector<AdafactorTensor> tensors;
+  friend bool operator==(const AdafactorParts&, const AdafactorParts&) = default;
 };
 // One step of Muon (Jordan et al. 2024, https://kellerjordan.github.io/posts/muon, with Nesterov momentum, and the
 // scale and weight decay of Liu et al. 2025, arXiv 2502.16982, section 2.2) on `matrices` matrices [rows, cols] in a
@@ -88,6 +92,7 @@ struct Muon {
   bool by_columns = false;
   std::int64_t small() const { return rows < cols ? rows : cols; }
   std::int64_t scratch() const { return 2 * (rows * cols + small() * small()); }
+  friend bool operator==(const Muon&, const Muon&) = default;
 };
 // A bucket's gradients as they go over the wire (plan.gradient_compression; sim/base/gradient_code.h). compress {grad,
 // residual f32?} -> {packed, residual?}: with `feedback` the residual, what earlier steps did not send, is added first,
@@ -106,6 +111,7 @@ struct Compress {
   std::int64_t members = 1;
   int site = 0;
   AxisSet spread = {};
+  friend bool operator==(const Compress&, const Compress&) = default;
 };
 // What PowerSGD (Vogels et al. 2019, arXiv 1905.13727) does besides products, of a bucket of `elements`, fp32:
 //   orthogonalise {x [rows, rank]} -> {x}: its columns, made orthonormal one after the other (Gram-Schmidt, each column
@@ -116,6 +122,7 @@ struct Compress {
 //     gradients are sums over the members by now, of which each counts as 1 / members.
 struct FlatRange {
   std::int64_t offset = 0, elements = 0;
+  friend bool operator==(const FlatRange&, const FlatRange&) = default;
 };
 enum class LowRankPart : unsigned char { orthogonalise, pack, unpack, keep };
 struct LowRank {
@@ -129,6 +136,7 @@ struct LowRank {
     for (const FlatRange& r : rest) sum += r.elements;
     return sum;
   }
+  friend bool operator==(const LowRank&, const LowRank&) = default;
 };
 // LAMB (You et al. 2019, arXiv 1904.00962, algorithm 2) on a flat range of several tensors, or of a rank's shards of
 // them: `elements` from place * elements on of the range that the tensors lie in, place being that among the ranks that
@@ -142,6 +150,7 @@ struct LowRank {
 struct LambTensor {
   std::int64_t offset = 0, elements = 0;
   bool once = false;
+  friend bool operator==(const LambTensor&, const LambTensor&) = default;
 };
 enum class LambPart : unsigned char { moments, apply };
 struct Lamb {
@@ -150,12 +159,14 @@ struct Lamb {
   std::int64_t elements = 0;
   AxisSet shards = {};
   std::vector<LambTensor> tensors;
+  friend bool operator==(const Lamb&, const Lamb&) = default;
 };
 // {grad, sum f32 [1]} -> {sum}: adds the squares of the range. `copies` consecutive ranks of the tensor group have the
 // same gradients: only the first of them, whose tensor coordinate is a multiple of it, adds.
 struct SumSquares {
   std::int64_t elements = 0;
   std::int64_t copies = 1;
+  friend bool operator==(const SumSquares&, const SumSquares&) = default;
 };
 // {sum f32 [1], loss_scale f32 [2]?} -> {coefficient f32 [1]}: min(1, max_norm / (norm + 1e-6)) / scale with norm =
 // sqrt(sum) / scale, as torch.nn.utils.clip_grad_norm_ of unscaled gradients; max_norm 0: 1 / scale. Not a number if
@@ -163,11 +174,13 @@ struct SumSquares {
 struct ClipCoefficient {
   double max_norm = 1;
   bool scaled = false;  // there is a loss scale
+  friend bool operator==(const ClipCoefficient&, const ClipCoefficient&) = default;
 };
 // {coefficient f32 [1], loss_scale f32 [2]} -> {loss_scale}: the scale halves if the step is skipped, and doubles after
 // `interval` steps that were not (Micikevicius et al. 2017, arXiv 1710.03740; torch.amp.GradScaler).
 struct UpdateLossScale {
   std::int64_t interval = 2000;
+  friend bool operator==(const UpdateLossScale&, const UpdateLossScale&) = default;
 };
 
 }  // namespace rehearse::program

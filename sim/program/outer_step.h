@@ -18,6 +18,7 @@ struct OuterStep {
   std::int64_t elements = 0, workers = 1;
   bool master = false, momentum = false;  // operands that there are
   double lr = 1, mu = 0;
+  friend bool operator==(const OuterStep&, const OuterStep&) = default;
 };
 
 }  // namespace rehearse::program

@@ -2,9 +2,11 @@
 #include "sim/engine/folding/graph.h"
 
 #include <algorithm>
+#include <map>
 #include <set>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <unordered_map>
 #include <utility>
 
@@ -43,6 +45,10 @@ class Facts {
     return *this;
   }
   Facts& add(Time value) { return add(value.ps()); }
+  Facts& clear() {
+    text_.clear();
+    return *this;
+  }
   const std::string& text() const { return text_; }
 
  private:
@@ -94,7 +100,7 @@ class GraphBuilder {
     std::vector<std::int64_t> sequences(static_cast<std::size_t>(groups.size()));  // what its members call it
     for (int rank = 0; rank < groups.ranks(); ++rank) {
       const auto role = static_cast<std::size_t>(job.code_of[static_cast<std::size_t>(rank)]);
-      Facts facts;
+      Facts& facts = facts_.clear();
       facts.add(static_cast<std::int64_t>(id.value())).add(static_cast<std::int64_t>(role)).add(noise.slowness(rank));
       if (job.job->loaders != nullptr) {
         const Loader& loader = (*job.job->loaders)[static_cast<std::size_t>(rank)];
@@ -132,7 +138,7 @@ class GraphBuilder {
     graph_.first_activity.push_back(graph_.activities.size());
     graph_.channel.push_back(group.group < 0 ? 1 : 0);
     for (const int member : group.ranks) graph_.members.push_back(first_rank + member);
-    Facts facts;
+    Facts& facts = facts_.clear();
     facts.add(static_cast<std::int64_t>(id.value())).add(std::int64_t{group.group}).add(std::int64_t{group.channel});
     facts.add(static_cast<std::int64_t>(group.axis)).add(sequences).add(static_cast<std::int64_t>(group.ranks.size()));
     if (group.group < 0)
@@ -183,9 +189,14 @@ class GraphBuilder {
   }
 
   void add_activity(const collective::Activity& activity, std::int32_t size, std::int32_t message) {
-    Facts facts;
-    facts.add(std::int64_t{size}).add(std::int64_t{message}).add(activity.min_duration);
-    graph_.activities.push_back(activity_facts_.of(facts.text()));
+    // Most are as the one before.
+    const ActivityFacts facts{size, message, activity.min_duration};
+    if (facts != last_activity_) {
+      last_activity_ = facts;
+      last_colour_ =
+          activity_colours_.try_emplace(facts, static_cast<std::int32_t>(activity_colours_.size())).first->second;
+    }
+    graph_.activities.push_back(last_colour_);
     graph_.first_use.push_back(graph_.uses.size());
     for (const collective::Use& use : activity.uses)
       if (use.bytes > 0) graph_.uses.push_back(use);
@@ -193,7 +204,12 @@ class GraphBuilder {
 
   const cluster::Cluster& cluster_;
   FoldGraph graph_;
-  FactColours rank_facts_, group_facts_, activity_facts_;
+  FactColours rank_facts_, group_facts_;
+  using ActivityFacts = std::tuple<std::int32_t, std::int32_t, Time>;  // size, message, least duration
+  std::map<ActivityFacts, std::int32_t> activity_colours_;
+  ActivityFacts last_activity_{-1, -1, Time::from_ps(-1)};
+  std::int32_t last_colour_ = 0;
+  Facts facts_;  // of the rank or group being added
   std::vector<int> nodes_;
 };
 

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <numeric>
 #include <tuple>
-#include <unordered_map>
 #include <utility>
 
 #include "sim/base/interrupt.h"
@@ -18,13 +17,40 @@ std::uint64_t mixed(std::uint64_t a, std::int64_t b) {
   return mix_key(a, static_cast<std::uint64_t>(b));
 }
 
+// Numbers of hashes in the order in which they first come: a table of a power of 2 places, at most half of them taken,
+// each hash at the first free one from where its low bits say.
+class HashNumbers {
+ public:
+  std::int32_t of(std::uint64_t hash) {
+    if (2 * hashes_.size() >= places_.size()) grow();
+    std::int32_t& number = place(hash);
+    if (number >= 0) return number;
+    hashes_.push_back(hash);
+    return number = static_cast<std::int32_t>(hashes_.size()) - 1;
+  }
+  std::size_t size() const { return hashes_.size(); }
+
+ private:
+  std::int32_t& place(std::uint64_t hash) {
+    std::size_t at = hash & (places_.size() - 1);
+    while (places_[at] >= 0 && hashes_[static_cast<std::size_t>(places_[at])] != hash)
+      at = (at + 1) & (places_.size() - 1);
+    return places_[at];
+  }
+  void grow() {
+    places_.assign(std::max<std::size_t>(64, 2 * places_.size()), -1);
+    for (std::size_t i = 0; i < hashes_.size(); ++i) place(hashes_[i]) = static_cast<std::int32_t>(i);
+  }
+
+  std::vector<std::int32_t> places_;  // -1: free
+  std::vector<std::uint64_t> hashes_;
+};
+
 // New colours by hashes, numbered by first appearance; returns how many.
 std::size_t number(const std::vector<std::uint64_t>& hashes, Colours& colours) {
-  std::unordered_map<std::uint64_t, std::int32_t> numbers;
+  HashNumbers numbers;
   for (std::size_t i = 0; i < hashes.size(); ++i)
-    colours[i] = i > 0 && hashes[i] == hashes[i - 1]
-                     ? colours[i - 1]
-                     : numbers.try_emplace(hashes[i], static_cast<std::int32_t>(numbers.size())).first->second;
+    colours[i] = i > 0 && hashes[i] == hashes[i - 1] ? colours[i - 1] : numbers.of(hashes[i]);
   return numbers.size();
 }
 

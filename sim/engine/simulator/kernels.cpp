@@ -2,6 +2,8 @@
 #include "sim/engine/simulator/kernels.h"
 
 #include <algorithm>
+#include <map>
+#include <utility>
 
 #include "sim/base/check.h"
 #include "sim/engine/simulator/shared_cores.h"
@@ -23,7 +25,13 @@ Kernels::Kernels(Clock& clock, const IdVector<JobId, JobCode>& codes, const Rank
       slot_factors_(noisy_ ? streams.size() : 0) {
   for (const JobCode& job : codes) {
     std::vector<KernelTimes> of_roles;
-    for (const RoleCode& role : job.code.roles) of_roles.emplace_back(role, *role.costs);
+    std::map<const cost::CostModel*, KernelCosts*> of_models;
+    for (const RoleCode& role : job.code.roles) {
+      KernelCosts*& costs = of_models[role.costs];
+      if (costs == nullptr)
+        costs = costs_.emplace_back(std::make_unique<KernelCosts>(*role.costs, job.code.kernel_kinds)).get();
+      of_roles.emplace_back(role, *costs);
+    }
     times_.push_back(std::move(of_roles));
   }
   for (const StreamId id : streams.ids()) {

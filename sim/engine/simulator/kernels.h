@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "sim/base/units.h"
@@ -127,6 +128,7 @@ class Kernels {
   SharedCores& cores_;
   OpRecords& records_;
   const bool noisy_;
+  std::vector<std::unique_ptr<KernelCosts>> costs_;
   IdVector<JobId, std::vector<KernelTimes>> times_;  // by role
   IdVector<StreamId, KernelRun> runs_;
   IdVector<StreamId, SlotFactor> slot_factors_;  // noise of whole slots, if there is any

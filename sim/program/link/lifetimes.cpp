@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <bit>
+#include <map>
+#include <set>
 
 #include "sim/base/check.h"
 #include "sim/base/interrupt.h"
@@ -77,6 +79,7 @@ class LifetimeWalk {
           most = std::max(most, ring.most);
         }
     keep_what_stays(step_state, micro_batches);
+    order_births();
     for (std::size_t b = 0; b < out_.beside.size(); ++b)
       for (std::size_t word = 0; word < empty_.size(); ++word)
         for (std::uint64_t bits = out_.beside[b][word]; bits != 0; bits &= bits - 1)
@@ -120,7 +123,7 @@ class LifetimeWalk {
       join(beside, elsewhere);
       for (const BufferSet& set : live) join(beside, set);
       const int delta = c.domain >= 2 ? body.deltas[static_cast<std::size_t>(c.domain - 2)] : 0;
-      out_.births.insert({key[0], c.op, c.buffer, delta});
+      out_.all_births.push_back({key[0], c.op, c.buffer, delta});
       if (c.domain >= 2) add_ring(run, body, c, live, others);
       insert(own, c.buffer);
     }
@@ -151,6 +154,23 @@ class LifetimeWalk {
       first = std::min(first, *ids.begin()), last = std::max(last, *ids.rbegin());
     }
     ring.most = std::max(ring.most, last - first + 1);
+  }
+
+  void order_births() {
+    std::vector<Birth>& all = out_.all_births;
+    std::sort(all.begin(), all.end());
+    all.erase(std::unique(all.begin(), all.end()), all.end());
+    std::size_t next = 0;
+    for (std::size_t body = 0; body < role_.bodies.size(); ++body) {
+      out_.first_op.push_back(out_.first_birth.size());
+      for (std::size_t op = 0; op < role_.bodies[body].ops.size(); ++op) {
+        out_.first_birth.push_back(next);
+        while (next < all.size() && all[next].body == static_cast<BodyId>(body) &&
+               all[next].op == static_cast<std::int32_t>(op))
+          ++next;
+      }
+    }
+    out_.first_birth.push_back(next);
   }
 
   // What lives at the end of the step does so in the next: beside everything, each micro-batch's in a place of its own.

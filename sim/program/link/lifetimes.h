@@ -4,8 +4,7 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
-#include <set>
+#include <span>
 #include <vector>
 
 #include "sim/program/program.h"
@@ -30,7 +29,16 @@ struct Birth {
 struct Lifetimes {
   std::vector<BufferSet> beside;  // by buffer: those of which an instance lives beside one of its own
   std::vector<int> ring;          // by buffer: consecutive micro-batches that hold all that live at once
-  std::set<Birth> births;
+
+  // Of an op, in their order.
+  std::span<const Birth> births(BodyId body, std::int32_t op) const {
+    const std::size_t at = first_op[static_cast<std::size_t>(body)] + static_cast<std::size_t>(op);
+    return {all_births.data() + first_birth[at], all_births.data() + first_birth[at + 1]};
+  }
+
+  std::vector<Birth> all_births;         // in their order, each once
+  std::vector<std::size_t> first_op;     // by body, in first_birth
+  std::vector<std::size_t> first_birth;  // by op, in all_births; one more at the end
 };
 
 // Of buffers that are neither views nor persistent.

@@ -19,6 +19,12 @@ struct Touches {
   std::vector<std::int32_t> ops;  // ascending
 };
 
+// A buffer by where it lies, with the furthest end of those before it and its own.
+struct Lying {
+  BufferId buffer;
+  std::int64_t offset, furthest;
+};
+
 // Parts of the least arena that it may be larger: for streams to drift apart (any lag), and for two places used in turn
 // where there would be one. Judgements: more than the first nobody would give for what is rarely waited for; without
 // the second nothing of what the place holds can move during the kernels that make the next.
@@ -183,12 +189,29 @@ class Placer {
     all.push_back({body, stream, delta, {op}});
   }
 
+  void order_touched() {
+    for (const BufferId b : touched_)
+      if (place_of(b).bytes > 0) by_offset_.push_back({b, place_of(b).offset, 0});
+    std::sort(by_offset_.begin(), by_offset_.end(), [](const Lying& a, const Lying& b) { return a.offset < b.offset; });
+    std::int64_t end = 0;
+    for (Lying& lying : by_offset_) lying.furthest = end = std::max(end, place_of(lying.buffer).end());
+  }
+
+  // Touched buffers with bytes of the place, by number.
+  std::vector<BufferId> overlapping(const Place& place) const {
+    std::vector<BufferId> found;
+    auto at = std::partition_point(by_offset_.begin(), by_offset_.end(),
+                                   [&](const Lying& lying) { return lying.offset < place.end(); });
+    while (at != by_offset_.begin() && (--at)->furthest > place.offset)
+      if (out_.places[static_cast<std::size_t>(at->buffer)].end() > place.offset) found.push_back(at->buffer);
+    std::sort(found.begin(), found.end());
+    return found;
+  }
+
   // What the op must wait for that writes an instance first, not regarding what others imply.
   void add_reuse(const Birth& birth, StreamId own, std::vector<ReuseWait>& needed) const {
     const Place& place = out_.places[static_cast<std::size_t>(birth.buffer)];
-    for (const BufferId other : touched_) {
-      const Place& there = out_.places[static_cast<std::size_t>(other)];
-      if (there.bytes == 0 || there.offset >= place.end() || place.offset >= there.end()) continue;
+    for (const BufferId other : overlapping(place)) {
       const bool ring = other == birth.buffer && place.ring > 1;
       for (const Touches& t : touches_[static_cast<std::size_t>(other)]) {
         if (t.stream == own) continue;
@@ -206,6 +229,7 @@ class Placer {
   }
 
   void find_waits() {
+    order_touched();
     for (std::size_t b = 0; b < role_.bodies.size(); ++b) {
       out_.first_op.push_back(out_.first_wait.size());
       begin_body();
@@ -244,9 +268,8 @@ class Placer {
       else
         asked_[own].push_back({ReuseWait::Which::latest, wait.stream, wait.body, wait.op});
     std::vector<ReuseWait> needed;
-    for (auto birth = lifetimes_.births.lower_bound({body, i, 0, INT32_MIN});
-         birth != lifetimes_.births.end() && birth->body == body && birth->op == i; ++birth)
-      if (out_.places[static_cast<std::size_t>(birth->buffer)].bytes > 0) add_reuse(*birth, stream_of(op), needed);
+    for (const Birth& birth : lifetimes_.births(body, i))
+      if (out_.places[static_cast<std::size_t>(birth.buffer)].bytes > 0) add_reuse(birth, stream_of(op), needed);
     // Those of this slot first, the latest of them before others: they imply the rest of their streams.
     std::stable_sort(needed.begin(), needed.end(), [](const ReuseWait& a, const ReuseWait& b) {
       return std::pair(a.which, -a.op) < std::pair(b.which, -b.op);
@@ -281,6 +304,7 @@ class Placer {
   ArenaPlaces out_;
   std::vector<std::vector<Touches>> touches_;  // by buffer
   std::vector<BufferId> touched_;              // those that have any
+  std::vector<Lying> by_offset_;               // of these those that lie anywhere
   // Of the body being looked at: by stream what its next op knows; by op what it knew; by stream what its ops have
   // waited for in earlier slots.
   std::vector<Known> known_, after_op_;

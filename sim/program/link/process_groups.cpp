@@ -2,8 +2,6 @@
 #include "sim/program/link/process_groups.h"
 
 #include <algorithm>
-#include <map>
-#include <tuple>
 
 #include "sim/base/check.h"
 #include "sim/base/interrupt.h"
@@ -12,7 +10,12 @@ namespace rehearse::program {
 
 ProcessGroups::ProcessGroups(const Program& program, const std::vector<RoleCalls>& calls, const GridView& grid) {
   std::vector<std::vector<std::int32_t>> instance(program.groups.size());  // by group and rank
-  std::map<std::tuple<int, int, int>, std::int32_t> channels;              // sender, receiver, channel
+  // By sender, which has few.
+  struct Channel {
+    int to, channel;
+    std::int32_t id;
+  };
+  std::vector<std::vector<Channel>> channels(static_cast<std::size_t>(grid.ranks));
   for (int rank = 0; rank < grid.ranks; ++rank) {
     check_interrupt();
     first_.push_back(static_cast<std::int32_t>(ids_.size()));
@@ -22,9 +25,13 @@ ProcessGroups::ProcessGroups(const Program& program, const std::vector<RoleCalls
       if (sequence.group < 0) {
         const int peer = grid.peer(rank, sequence.axis, sequence.offset);
         const int from = sequence.send ? rank : peer, to = sequence.send ? peer : rank;
-        const auto [entry, fresh] = channels.try_emplace({from, to, sequence.channel}, size());
-        if (fresh) all_.push_back({-1, sequence.channel, sequence.axis, {from, to}});
-        id = entry->second;
+        std::vector<Channel>& own = channels[static_cast<std::size_t>(from)];
+        const auto known = std::find_if(own.begin(), own.end(),
+                                        [&](const Channel& c) { return c.to == to && c.channel == sequence.channel; });
+        id = known != own.end() ? known->id : size();
+        if (known != own.end()) continue;
+        own.push_back({to, sequence.channel, id});
+        all_.push_back({-1, sequence.channel, sequence.axis, {from, to}});
         continue;
       }
       auto& ids = instance[static_cast<std::size_t>(sequence.group)];

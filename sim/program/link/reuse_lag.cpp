@@ -9,7 +9,7 @@
 
 #include <algorithm>
 #include <array>
-#include <deque>
+#include <memory>
 #include <optional>
 
 #include "sim/base/check.h"
@@ -19,9 +19,11 @@
 namespace rehearse::program {
 namespace {
 
-constexpr std::size_t kMostRecent = 512;  // ops of a stream that are looked at
-constexpr std::size_t kMostStreams = 17;  // with the host
+constexpr std::int32_t kMostRecent = 512;               // ops of a stream that are looked at; a power of 2
+constexpr std::size_t kFewStreams = 12, kStreams = 20;  // with the host; multiples of what one instruction takes
 
+// For roles of at most so many streams with the host.
+template <std::size_t kMostStreams>
 class LagWalk {
  public:
   // `repeats`: rounds that need not all be walked; none: all slots are.
@@ -31,7 +33,7 @@ class LagWalk {
     out_.of.resize(role.buffers.size());
     out_.own.assign(role.buffers.size(), kEnoughLag);
     last_.resize(streams_ + 1);
-    recent_.resize(streams_ + 1);
+    recent_ = std::make_unique_for_overwrite<Issued[]>((streams_ + 1) * kMostRecent);
     most_bytes_.resize(streams_ + 1);
     for (const Body& body : role.bodies) {
       first_op_.push_back(operands_.size());
@@ -55,6 +57,7 @@ class LagWalk {
         for (std::size_t i = 0; i < role_.bodies[body].ops.size(); ++i) visit(slot, static_cast<std::int32_t>(i));
         if (lost_) return std::nullopt;
       }
+    for (ReuseLags::Others& others : out_.of) std::sort(others.begin(), others.end());
     return std::move(out_);
   }
 
@@ -116,9 +119,8 @@ class LagWalk {
     for (std::size_t s = 0; s <= streams_; ++s) {
       if (alike_since_[s] == kNowhere) continue;
       missing_[s] = alike_since_[s];
-      std::int32_t number = issued_[s];
-      for (auto use = recent_[s].rbegin(); use != recent_[s].rend() && number > missing_[s]; ++use, --number)
-        use->micro_batch += rounds * repeats_.advance;
+      for (std::int32_t number = issued_[s]; number > missing_[s] && kept(s, number); --number)
+        recent(s, number).micro_batch += rounds * repeats_.advance;
     }
     alike_since_.fill(kNowhere);
     return rounds;
@@ -165,7 +167,7 @@ class LagWalk {
     return stream < streams_ && role_.streams[stream].kind == StreamKind::compute;
   }
   void join(Clock& into, const Clock& from) const {
-    for (std::size_t s = 0; s <= streams_; ++s) into[s] = std::max(into[s], from[s]);
+    for (std::size_t s = 0; s < kMostStreams; ++s) into[s] = std::max(into[s], from[s]);
   }
   std::size_t place(BodyId body, std::int32_t op) const {
     return first_op_[static_cast<std::size_t>(body)] + static_cast<std::size_t>(op);
@@ -179,14 +181,24 @@ class LagWalk {
     Clock known = last_[own];
     join(known, last_[streams_]);
     for (const EventWait& wait : waits_.of(slot.body, i)) join(known, latest_[place(wait.body, wait.op)]);
-    for (auto birth = lifetimes_.births.lower_bound({slot.body, i, 0, INT32_MIN});
-         birth != lifetimes_.births.end() && birth->body == slot.body && birth->op == i; ++birth)
-      note(*birth, slot.micro_batch + birth->micro_batch_delta, own, known, bytes);
+    for (const Birth& birth : lifetimes_.births(slot.body, i))
+      note(birth, slot.micro_batch + birth.micro_batch_delta, own, known, bytes);
     most_bytes_[own] = std::max(most_bytes_[own], bytes);
-    recent_[own].push_back({&operands, slot.micro_batch, known});
-    if (recent_[own].size() > kMostRecent) recent_[own].pop_front();
-    known[own] = ++issued_[own];
+    const std::int32_t number = ++issued_[own];
+    recent(own, number) = {&operands, slot.micro_batch, known};
+    known[own] = number;
     last_[own] = latest_[place(slot.body, i)] = known;
+  }
+
+  // The op of a stream with that number, if it is among the last.
+  Issued& recent(std::size_t stream, std::int32_t number) {
+    return recent_[stream * kMostRecent + static_cast<std::size_t>(number) % kMostRecent];
+  }
+  const Issued& recent(std::size_t stream, std::int32_t number) const {
+    return recent_[stream * kMostRecent + static_cast<std::size_t>(number) % kMostRecent];
+  }
+  bool kept(std::size_t stream, std::int32_t number) const {
+    return number > 0 && number > issued_[stream] - kMostRecent;
   }
 
   // All that other streams may still be at when the instance is first written, by an op of `bytes`.
@@ -205,7 +217,8 @@ class LagWalk {
     std::int64_t later = 0;  // bytes of the own stream's that the kernels need not have waited for
     const std::int64_t enough = kEnoughLag * std::max<std::int64_t>(bytes, 1);
     std::int32_t seen = issued_[own], number = issued_[s];
-    for (auto use = recent_[s].rbegin(); use != recent_[s].rend() && number > known[s]; ++use, --number) {
+    for (; number > known[s] && kept(s, number); --number) {
+      const Issued* const use = &recent(s, number);
       for (; seen > use->known[own] && later < enough; --seen) later += bytes_of(own, seen);
       if (later >= enough) break;
       note(birth, micro_batch, *use, static_cast<int>(later / std::max<std::int64_t>(bytes, 1)));
@@ -218,7 +231,8 @@ class LagWalk {
   void note_transfers(const Birth& birth, int micro_batch, std::size_t own, std::size_t s, const Clock& known) {
     std::int64_t all = 0, alike = 0;  // bytes of later ones; of those that wait for no later op of the own stream
     std::int32_t waited_for = INT32_MAX, number = issued_[s];
-    for (auto use = recent_[s].rbegin(); use != recent_[s].rend() && number > known[s]; ++use, --number) {
+    for (; number > known[s] && kept(s, number); --number) {
+      const Issued* const use = &recent(s, number);
       if (use->known[own] < waited_for) waited_for = use->known[own], alike = 0;
       if (all - alike >= kEnoughLag * most_bytes_[s]) break;
       const std::int64_t lag = (all - alike) / std::max<std::int64_t>(use->operands->bytes, 1);
@@ -236,8 +250,7 @@ class LagWalk {
   }
 
   std::int64_t bytes_of(std::size_t stream, std::int32_t number) const {
-    const std::size_t back = static_cast<std::size_t>(issued_[stream] - number);
-    return back < recent_[stream].size() ? recent_[stream][recent_[stream].size() - 1 - back].operands->bytes : 0;
+    return kept(stream, number) ? recent(stream, number).operands->bytes : 0;
   }
 
   void note(const Birth& birth, int micro_batch, BufferId used, int used_micro_batch, int lag) {
@@ -249,9 +262,16 @@ class LagWalk {
       least = std::min(least, lag);
       return;
     }
-    const auto [known, fresh] = out_.of[static_cast<std::size_t>(birth.buffer)].try_emplace(used, lag);
-    if (!fresh && known->second <= lag) return;
-    known->second = out_.of[static_cast<std::size_t>(used)][birth.buffer] = lag;  // both ways alike
+    if (!lower(out_.of[static_cast<std::size_t>(birth.buffer)], used, lag)) return;
+    lower(out_.of[static_cast<std::size_t>(used)], birth.buffer, lag);  // both ways alike
+  }
+
+  // Whether it was more, or not known.
+  static bool lower(ReuseLags::Others& others, BufferId used, int lag) {
+    for (auto& [buffer, least] : others)
+      if (buffer == used) return lag < least && (least = lag, true);
+    others.emplace_back(used, lag);
+    return true;
   }
 
   const Role& role_;
@@ -265,22 +285,23 @@ class LagWalk {
   std::vector<Clock> latest_;  // after each op's latest execution; zeros: there was none
   std::vector<Clock> last_;    // by stream, after its last op
   Clock issued_{};
-  std::vector<std::deque<Issued>> recent_;  // by stream, its last ops
-  std::vector<std::int64_t> most_bytes_;    // by stream, of any of its ops
-  Round round_{};                           // until rounds are alike: when the last one began
-  bool alike_ = false, left_out_ = false;   // the step's rounds are; of them some have been
-  bool looked_before_ = false;              // in this round, to where rounds were not alike yet
-  bool lost_ = false;                       // ops were looked for that are missing
-  Clock at_repetition_{};                   // issued when the step's repetition began
-  Clock alike_since_{};                     // issued when rounds were alike; kNowhere: the stream does not move in them
-  Clock missing_{};                         // before ops with later numbers some have been left out
+  std::unique_ptr<Issued[]> recent_;       // by stream, its last ops, each where its number says
+  std::vector<std::int64_t> most_bytes_;   // by stream, of any of its ops
+  Round round_{};                          // until rounds are alike: when the last one began
+  bool alike_ = false, left_out_ = false;  // the step's rounds are; of them some have been
+  bool looked_before_ = false;             // in this round, to where rounds were not alike yet
+  bool lost_ = false;                      // ops were looked for that are missing
+  Clock at_repetition_{};                  // issued when the step's repetition began
+  Clock alike_since_{};                    // issued when rounds were alike; kNowhere: the stream does not move in them
+  Clock missing_{};                        // before ops with later numbers some have been left out
 };
 
 }  // namespace
 
 std::optional<ReuseLags> walk_lags(const Role& role, const RoleWaits& waits, const Lifetimes& lifetimes,
                                    const Repetition& repeats) {
-  return LagWalk(role, waits, lifetimes, repeats).walk();
+  if (role.streams.size() < kFewStreams) return LagWalk<kFewStreams>(role, waits, lifetimes, repeats).walk();
+  return LagWalk<kStreams>(role, waits, lifetimes, repeats).walk();
 }
 
 ReuseLags reuse_lags(const Role& role, const RoleWaits& waits, const Lifetimes& lifetimes) {

@@ -12,8 +12,8 @@
 // place. Found by a walk over two steps in program order.
 #pragma once
 
-#include <map>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "sim/program/link/lifetimes.h"
@@ -26,8 +26,9 @@ namespace rehearse::program {
 inline constexpr int kEnoughLag = 8;
 
 struct ReuseLags {
-  std::vector<std::map<BufferId, int>> of;  // by buffer: the lag by other buffer; symmetric
-  std::vector<int> own;                     // by buffer: of a ring's next round; kEnoughLag: that or more
+  using Others = std::vector<std::pair<BufferId, int>>;  // a buffer and the lag, by buffer
+  std::vector<Others> of;                                // by buffer: the others'; symmetric
+  std::vector<int> own;                                  // by buffer: of a ring's next round; kEnoughLag: that or more
 };
 
 ReuseLags reuse_lags(const Role& role, const RoleWaits& waits, const Lifetimes& lifetimes);

@@ -6,8 +6,8 @@ namespace rehearse::program {
 ReuseOrder::ReuseOrder(const Role& role, const ArenaPlaces* arena) : order_(role) {
   if (arena == nullptr) return;
   for (const ReuseWait& wait : arena->all_waits)
-    if (wait.which == ReuseWait::Which::same_place && !rows_.contains(ring_of(wait)))
-      rows_.emplace(ring_of(wait), row_of(role, wait));
+    if (wait.which == ReuseWait::Which::same_place && row_of_.emplace(ring_of(wait), rows_.size()).second)
+      rows_.push_back(make_row(role, wait));
 }
 
 std::int32_t ReuseOrder::slot_of(const ReuseWait& wait, std::int32_t slot) const {
@@ -19,11 +19,11 @@ std::int32_t ReuseOrder::slot_of(const ReuseWait& wait, std::int32_t slot) const
     case ReuseWait::Which::same_place:
       break;
   }
-  return rows_.at(ring_of(wait))[static_cast<std::size_t>(slot)];
+  return slot_in(row(wait), slot);
 }
 
 // The latest earlier slot of the body that touched the place which the wait's own slot writes.
-std::vector<std::int32_t> ReuseOrder::row_of(const Role& role, const ReuseWait& wait) const {
+std::vector<std::int32_t> ReuseOrder::make_row(const Role& role, const ReuseWait& wait) {
   const auto slots = static_cast<std::int32_t>(role.slots.size());
   std::vector<std::int32_t> row(role.slots.size(), kNoSlot), latest(static_cast<std::size_t>(wait.ring), kNoSlot);
   for (int step = 0; step < 2; ++step)

@@ -23,14 +23,18 @@ class ReuseOrder {
   // For an execution in `slot`: negative if it is of the step before, -1 being that step's last slot; kNoSlot: no step
   // has one.
   std::int32_t slot_of(const ReuseWait& wait, std::int32_t slot) const;
+  // The same of a wait for the same place, whose row is looked up once.
+  std::size_t row(const ReuseWait& wait) const { return row_of_.at(ring_of(wait)); }
+  std::int32_t slot_in(std::size_t row, std::int32_t slot) const { return rows_[row][static_cast<std::size_t>(slot)]; }
 
  private:
   using Ring = std::tuple<BodyId, int, int, int>;  // body, ring, written, touched
   static Ring ring_of(const ReuseWait& wait) { return {wait.body, wait.ring, wait.written, wait.touched}; }
-  std::vector<std::int32_t> row_of(const Role& role, const ReuseWait& wait) const;
+  static std::vector<std::int32_t> make_row(const Role& role, const ReuseWait& wait);
 
   StepOrder order_;
-  std::map<Ring, std::vector<std::int32_t>> rows_;  // by slot
+  std::map<Ring, std::size_t> row_of_;
+  std::vector<std::vector<std::int32_t>> rows_;  // by slot
 };
 
 }  // namespace rehearse::program

@@ -1,6 +1,8 @@
 // See token_run.h.
 #include "sim/program/link/token_run.h"
 
+#include <algorithm>
+
 #include "sim/base/interrupt.h"
 #include "sim/program/link/send_slots.h"
 
@@ -16,32 +18,68 @@ RoleTokens::RoleTokens(const Role& role, const RoleCalls& calls, const std::vect
       order_(role, arena),
       cursors_(role.streams.size()) {
   std::vector<std::vector<int>> syncs_of(role.bodies.size());
-  std::vector<std::vector<std::int32_t>> queues(role.streams.size());
   for (std::size_t b = 0; b < role.bodies.size(); ++b) {
     first_op_.push_back(stream_of_op_.size());
     for (std::int32_t i = 0; i < static_cast<std::int32_t>(role.bodies[b].ops.size()); ++i) {
       const Op& op = role.bodies[b].ops[static_cast<std::size_t>(i)];
-      queues[static_cast<std::size_t>(op.stream)].push_back(i);
       stream_of_op_.push_back(op.stream);
       const auto body = static_cast<BodyId>(b);
       OpKind kind{is_transfer(op), sends_alone(op), std::holds_alternative<HostSync>(op.shape), false};
       kind.free = !kind.transfer && !kind.sync && waits_.of(body, i).empty() &&
                   (arena == nullptr || arena->waits(body, i).empty());
       kind_of_op_.push_back(kind);
-      if (std::holds_alternative<HostSync>(op.shape)) syncs_of[b].push_back(i);
+      if (kind.sync) syncs_of[b].push_back(i);
     }
-    for (std::vector<std::int32_t>& queue : queues) {
+  }
+  queue_ops();
+  for (std::int32_t s = 0; s < static_cast<std::int32_t>(role.slots.size()); ++s) {
+    const auto body = static_cast<std::size_t>(role.slots[static_cast<std::size_t>(s)].body);
+    for (const int i : syncs_of[body]) syncs_.push_back({s, i});
+  }
+  for (StreamId s = 0; s < static_cast<StreamId>(role.streams.size()); ++s) reach_head(s);
+}
+
+void RoleTokens::queue_ops() {
+  std::vector<std::vector<Queued>> queues(role_.streams.size());
+  for (std::size_t b = 0; b < role_.bodies.size(); ++b) {
+    for (std::int32_t i = 0; i < static_cast<std::int32_t>(role_.bodies[b].ops.size()); ++i) {
+      const std::size_t at = first_op_[b] + static_cast<std::size_t>(i);
+      const auto first = static_cast<std::int32_t>(waited_for_.size());
+      add_waits(static_cast<BodyId>(b), i);
+      queues[static_cast<std::size_t>(stream_of_op_[at])].push_back(
+          {i, 0, first, static_cast<std::int32_t>(waited_for_.size()), kind_of_op_[at]});
+    }
+    for (std::vector<Queued>& queue : queues) {
+      auto next = static_cast<std::int32_t>(queue.size());
+      for (auto q = static_cast<std::int32_t>(queue.size()); q-- > 0;) {
+        if (!queue[static_cast<std::size_t>(q)].kind.free) next = q;
+        queue[static_cast<std::size_t>(q)].next_held = next;
+      }
       first_queued_.push_back(queued_.size());
       queued_.insert(queued_.end(), queue.begin(), queue.end());
       queue.clear();
     }
   }
   first_queued_.push_back(queued_.size());
-  for (std::int32_t s = 0; s < static_cast<std::int32_t>(role.slots.size()); ++s) {
-    const auto body = static_cast<std::size_t>(role.slots[static_cast<std::size_t>(s)].body);
-    for (const int i : syncs_of[body]) syncs_.push_back({s, i});
-  }
-  for (StreamId s = 0; s < static_cast<StreamId>(role.streams.size()); ++s) reach_head(s);
+}
+
+void RoleTokens::add_waits(BodyId body, std::int32_t op) {
+  using In = WaitedFor::In;
+  const auto stream = [&](BodyId of, std::int32_t i) {
+    return stream_of_op_[first_op_[static_cast<std::size_t>(of)] + static_cast<std::size_t>(i)];
+  };
+  for (const EventWait& wait : waits_.of(body, op))
+    waited_for_.push_back(
+        {wait.same_slot ? In::same_slot : In::latest, stream(wait.body, wait.op), wait.body, wait.op, 0});
+  if (arena_ != nullptr)
+    for (const ReuseWait& wait : arena_->waits(body, op)) {
+      WaitedFor& added =
+          waited_for_.emplace_back(WaitedFor{In::same_slot, stream(wait.body, wait.op), wait.body, wait.op, 0});
+      if (wait.which == ReuseWait::Which::latest) added.in = In::latest;
+      if (wait.which != ReuseWait::Which::same_place) continue;
+      added.in = In::row;
+      added.row = static_cast<std::int32_t>(order_.row(wait));
+    }
 }
 
 void RoleTokens::posts(StepPosition p, std::vector<Post>& all) const {
@@ -61,25 +99,19 @@ std::optional<StepPosition> RoleTokens::head(StreamId stream) const {
 // The cursor goes on to the next slot with ops on the stream, if it is at the end of one.
 void RoleTokens::reach_head(StreamId stream) {
   Cursor& c = cursors_[static_cast<std::size_t>(stream)];
-  for (; c.slot < static_cast<std::int32_t>(role_.slots.size()); ++c.slot, c.index = 0) {
+  c.ready = false;
+  for (; has_head(c); ++c.slot, c.index = 0) {
     const auto queue = this->queue(role_.slots[static_cast<std::size_t>(c.slot)].body, stream);
     if (c.index == static_cast<std::int32_t>(queue.size())) continue;
-    c.op = queue[static_cast<std::size_t>(c.index)];
+    c.op = queue[static_cast<std::size_t>(c.index)].op;
     return;
   }
-}
-
-bool RoleTokens::pending(BodyId body, std::int32_t slot, std::int32_t op) const {
-  if (slot < 0) return false;  // of the step before, or of none
-  const StreamId stream = stream_of_op_[first_op_[static_cast<std::size_t>(body)] + static_cast<std::size_t>(op)];
-  const Cursor& c = cursors_[static_cast<std::size_t>(stream)];
-  return c.slot != slot ? c.slot < slot : c.op <= op;
 }
 
 bool RoleTokens::held_by_events(StepPosition p) const {
   for (const EventWait& wait : waits_.of(body(p), p.op)) {
     const std::int32_t slot = wait.same_slot ? p.slot : order_.latest(p.slot, wait.body);
-    if (pending(wait.body, slot, wait.op)) return true;
+    if (body_pending(wait.body, slot, wait.op)) return true;
   }
   return false;
 }
@@ -88,26 +120,53 @@ std::optional<StepPosition> RoleTokens::held_by_memory(StepPosition p) const {
   if (arena_ == nullptr) return std::nullopt;
   for (const ReuseWait& wait : arena_->waits(body(p), p.op)) {
     const std::int32_t slot = order_.slot_of(wait, p.slot);
-    if (pending(wait.body, slot, wait.op)) return StepPosition{slot, wait.op};
+    if (body_pending(wait.body, slot, wait.op)) return StepPosition{slot, wait.op};
   }
   return std::nullopt;
 }
 
-bool RoleTokens::finish_free(StreamId stream) {
-  Cursor& c = cursors_[static_cast<std::size_t>(stream)];
-  bool any = false;
-  while (c.slot < static_cast<std::int32_t>(role_.slots.size())) {
-    const BodyId body = role_.slots[static_cast<std::size_t>(c.slot)].body;
-    const auto queue = this->queue(body, stream);
-    const OpKind* const kinds = kind_of_op_.data() + first_op_[static_cast<std::size_t>(body)];
-    for (; c.index < static_cast<std::int32_t>(queue.size()); ++c.index) {
-      c.op = queue[static_cast<std::size_t>(c.index)];
-      if (!kinds[c.op].free || held_by_syncs({c.slot, c.op})) return any;
-      any = true;
-    }
-    reach_head(stream);
+// Whether events, memory or a host sync hold the op at the head.
+bool RoleTokens::held(Cursor& c, const Queued& head) const {
+  if (c.held_stream >= 0 && pending(c.held_stream, c.held_slot, c.held_op)) return true;
+  c.held_stream = -1;
+  if (held_by_syncs({c.slot, c.op})) return true;
+  for (std::int32_t w = head.first_wait; w < head.last_wait; ++w) {
+    const WaitedFor& wait = waited_for_[static_cast<std::size_t>(w)];
+    const std::int32_t slot = wait.in == WaitedFor::In::same_slot ? c.slot
+                              : wait.in == WaitedFor::In::latest
+                                  ? order_.latest(c.slot, wait.body)
+                                  : order_.slot_in(static_cast<std::size_t>(wait.row), c.slot);
+    if (!pending(wait.stream, slot, wait.op)) continue;
+    c.held_stream = wait.stream, c.held_slot = slot, c.held_op = wait.op;
+    return true;
   }
-  return any;
+  return false;
+}
+
+RoleTokens::Advance RoleTokens::go_on(StreamId stream) {
+  Cursor& c = cursors_[static_cast<std::size_t>(stream)];
+  bool moved = false;
+  while (has_head(c)) {
+    const auto queue = this->queue(role_.slots[static_cast<std::size_t>(c.slot)].body, stream);
+    const Queued& head = queue[static_cast<std::size_t>(c.index)];
+    if (c.ready) return {head.kind.transfer, moved};
+    if (held(c, head)) return {false, moved};
+    if (head.kind.transfer) {
+      c.ready = true;
+      return {true, moved};
+    }
+    moved = true;
+    if (head.kind.sync) ++syncs_done_;
+    ++c.index;
+    // Behind a sync that is not done no op is free.
+    if (c.index < static_cast<std::int32_t>(queue.size()) && syncs_done_ == syncs_.size())
+      c.index = queue[static_cast<std::size_t>(c.index)].next_held;
+    if (c.index < static_cast<std::int32_t>(queue.size()))
+      c.op = queue[static_cast<std::size_t>(c.index)].op;
+    else
+      reach_head(stream);
+  }
+  return {false, moved};
 }
 
 void RoleTokens::finish(StreamId stream) {
@@ -127,9 +186,11 @@ std::optional<StepPosition> RoleTokens::first_unfinished() const {
 TokenRun::TokenRun(const Program& program, const std::vector<RoleCalls>& calls, const RoleMatches& matches,
                    const std::vector<const ArenaPlaces*>& places, int send_slots)
     : matches_(matches), send_slots_(send_slots) {
+  roles_.reserve(program.roles.size());
   for (std::size_t r = 0; r < program.roles.size(); ++r) {
     roles_.emplace_back(program.roles[r], calls[r], matches.of[r], places.empty() ? nullptr : places[r]);
     slots_.emplace_back(program.roles[r].streams.size());
+    missing_.emplace_back(program.roles[r].streams.size());
   }
   for (const Match& m : matches.matches) {
     auto& sides = posted_.emplace_back();
@@ -167,18 +228,19 @@ bool TokenRun::sweep(std::size_t role) {
 bool TokenRun::advance(std::size_t role, StreamId stream) {
   check_interrupt();
   RoleTokens& tokens = roles_[role];
-  if (tokens.finish_free(stream)) return true;
-  const std::optional<StepPosition> position = tokens.head(stream);
-  if (!position || !tokens.may_start(*position)) return false;
-  const RoleTokens::OpKind kind = tokens.kind(*position);
-  if (from_copy(kind)) {
+  const RoleTokens::Advance made = tokens.go_on(stream);
+  if (!made.transfer) return made.moved;
+  const StepPosition position = *tokens.head(stream);
+  if (from_copy(tokens.kind(position))) {
     auto& slots = slots_[role][static_cast<std::size_t>(stream)];
-    if (slots.size() == static_cast<std::size_t>(send_slots_)) return false;
-    tokens.posts(*position, slots.emplace_back());
-  } else if (kind.transfer) {
-    tokens.posts(*position, posts_);
+    if (slots.size() == static_cast<std::size_t>(send_slots_)) return made.moved;
+    tokens.posts(position, slots.emplace_back());
+  } else {
+    std::optional<Obstacle>& known = missing_[role][static_cast<std::size_t>(stream)].at_head;
+    if (known && absent(*known)) return made.moved;
+    tokens.posts(position, posts_);
     post(posts_);
-    if (missing(posts_)) return false;
+    if ((known = missing(posts_))) return made.moved;
   }
   tokens.finish(stream);
   return true;
@@ -187,8 +249,10 @@ bool TokenRun::advance(std::size_t role, StreamId stream) {
 bool TokenRun::send(std::size_t role, StreamId stream) {
   auto& slots = slots_[role][static_cast<std::size_t>(stream)];
   if (slots.empty()) return false;
+  std::optional<Obstacle>& known = missing_[role][static_cast<std::size_t>(stream)].on_its_way;
+  if (known && absent(*known)) return false;
   post(slots.front());
-  if (missing(slots.front())) return false;
+  if ((known = missing(slots.front()))) return false;
   slots.pop_front();
   return true;
 }
@@ -217,6 +281,12 @@ std::optional<TokenRun::Obstacle> TokenRun::missing(const std::vector<Post>& pos
       if (call >= sides[s].size() || !sides[s][call]) return Obstacle{p.match, static_cast<std::int32_t>(s), p.call};
   }
   return std::nullopt;
+}
+
+bool TokenRun::absent(const Obstacle& who) const {
+  const auto& side = posted_[static_cast<std::size_t>(who.match)][static_cast<std::size_t>(who.side)];
+  const auto call = static_cast<std::size_t>(who.call);
+  return call >= side.size() || !side[call];
 }
 
 std::optional<TokenRun::Obstacle> TokenRun::obstacle(RoleId role, StepPosition position) const {

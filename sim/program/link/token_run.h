@@ -61,17 +61,19 @@ class RoleTokens {
   }
   // The op at the head of a stream; none when the stream has drained.
   std::optional<StepPosition> head(StreamId stream) const;
-  bool may_start(StepPosition position) const {
-    return !held_by_syncs(position) && !held_by_events(position) && !held_by_memory(position);
-  }
   bool held_by_syncs(StepPosition position) const {
     return syncs_done_ < syncs_.size() && position > syncs_[syncs_done_];
   }
   bool held_by_events(StepPosition position) const;
   // The op whose use of memory must be over first, if it is not.
   std::optional<StepPosition> held_by_memory(StepPosition position) const;
-  // The ops at its head that wait for nothing are done. Whether there were any.
-  bool finish_free(StreamId stream);
+
+  // Kernels and host syncs at a stream's head whose waits are met are done, up to the first op that is held, or a
+  // transfer that may start. Whether there is one, and whether anything moved.
+  struct Advance {
+    bool transfer, moved;
+  };
+  Advance go_on(StreamId stream);
   // The op at its head is done.
   void finish(StreamId stream);
 
@@ -81,11 +83,44 @@ class RoleTokens {
 
  private:
   BodyId body(StepPosition p) const { return role_.slots[static_cast<std::size_t>(p.slot)].body; }
+  // An op on a stream, in a body.
+  struct Queued {
+    std::int32_t op;
+    std::int32_t next_held;              // in the queue: the first from here that is not free
+    std::int32_t first_wait, last_wait;  // in waited_for_
+    OpKind kind;
+  };
+  // What an op waits for, of events and of memory.
+  struct WaitedFor {
+    enum class In : unsigned char { same_slot, latest, row } in;
+    StreamId stream;
+    BodyId body;  // latest
+    std::int32_t op;
+    std::int32_t row;  // of ReuseOrder
+  };
+  struct Cursor {
+    std::int32_t slot = 0, index = 0, op = 0;  // of its head: place in the queue, and the op
+    bool ready = false;                        // nothing holds it but, if a transfer, others
+    // What it was last seen to be held by; stream -1: nothing.
+    StreamId held_stream = -1;
+    std::int32_t held_slot = 0, held_op = 0;
+  };
+
   void reach_head(StreamId stream);
-  // Whether the op of the body that runs there is not done; `slot` as StepOrder::latest or kNoSlot.
-  bool pending(BodyId body, std::int32_t slot, std::int32_t op) const;
+  bool has_head(const Cursor& c) const { return c.slot < static_cast<std::int32_t>(role_.slots.size()); }
+  void queue_ops();
+  void add_waits(BodyId body, std::int32_t op);
+  // Whether the op on the stream that runs there is not done; `slot` as StepOrder::latest or kNoSlot.
+  bool pending(StreamId stream, std::int32_t slot, std::int32_t op) const {
+    const Cursor& c = cursors_[static_cast<std::size_t>(stream)];
+    return slot >= 0 && (c.slot != slot ? c.slot < slot : c.op <= op);  // else of the step before, or of none
+  }
+  bool body_pending(BodyId body, std::int32_t slot, std::int32_t op) const {
+    return pending(stream_of_op_[first_op_[static_cast<std::size_t>(body)] + static_cast<std::size_t>(op)], slot, op);
+  }
+  bool held(Cursor& cursor, const Queued& head) const;
   // A body's ops on a stream.
-  std::span<const std::int32_t> queue(BodyId body, StreamId stream) const {
+  std::span<const Queued> queue(BodyId body, StreamId stream) const {
     const std::size_t at = static_cast<std::size_t>(body) * role_.streams.size() + static_cast<std::size_t>(stream);
     return {queued_.data() + first_queued_[at], queued_.data() + first_queued_[at + 1]};
   }
@@ -94,18 +129,16 @@ class RoleTokens {
   const RoleCalls& calls_;
   const std::vector<SequenceMatch>& matches_;
   const ArenaPlaces* arena_;
-  const RoleWaits waits_;
-  const ReuseOrder order_;
-  std::vector<std::int32_t> queued_;       // ops by body and stream
+  RoleWaits waits_;
+  ReuseOrder order_;
+  std::vector<Queued> queued_;  // by body and stream
+  std::vector<WaitedFor> waited_for_;
   std::vector<std::size_t> first_queued_;  // by body and stream; one more at the end
   std::vector<StreamId> stream_of_op_;     // by body and op
   std::vector<OpKind> kind_of_op_;         // by body and op
   std::vector<std::size_t> first_op_;      // by body, in these two
   std::vector<StepPosition> syncs_;        // host syncs of the step
   std::size_t syncs_done_ = 0;
-  struct Cursor {
-    std::int32_t slot = 0, index = 0, op = 0;  // of its head: place in the queue, and the op
-  };
   std::vector<Cursor> cursors_;  // by stream
 };
 
@@ -135,6 +168,7 @@ class TokenRun {
   bool send(std::size_t role, StreamId stream);
   // The first side that has not come to one of the calls.
   std::optional<Obstacle> missing(const std::vector<Post>& posts) const;
+  bool absent(const Obstacle& who) const;
   bool from_copy(RoleTokens::OpKind kind) const;
 
   const RoleMatches& matches_;
@@ -143,6 +177,11 @@ class TokenRun {
   std::vector<std::vector<std::vector<bool>>> posted_;  // by match, side and call
   // By role and stream: the messages in its slots; the first of them is on its way.
   std::vector<std::vector<std::deque<std::vector<Post>>>> slots_;
+  // By role and stream: who was last seen to be missing at the transfer at its head, or at the message on its way.
+  struct Missing {
+    std::optional<Obstacle> at_head, on_its_way;
+  };
+  std::vector<std::vector<Missing>> missing_;
   std::vector<Post> posts_;  // of the op being looked at
   bool posted_new_ = false;
 };
