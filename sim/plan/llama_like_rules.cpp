@@ -64,10 +64,12 @@ void check_llama_like(const Sections& sections, const Scenario& s) {
     refuse("post_norms", "a branch's bias is added behind it, where a norm would have to come first", "bias: false");
   if (m.post_norms && m.parallel_block != model::ParallelBlock::none)
     refuse("post_norms", "branches side by side are added up without norms behind them", "parallel_block: none");
-  if (m.latent_attention() && (m.qk_norm || m.attention_softcap > 0 || m.query_scale > 0 || m.rope_base != 10000))
+  if (m.latent_attention() && (m.qk_norm || m.attention_softcap > 0 || m.query_scale > 0 || m.rope_base != 10000 ||
+                               m.rope_scaling != RotationScaling::none))
     refuse(m.qk_norm                 ? "qk_norm"
            : m.attention_softcap > 0 ? "attention_softcap"
            : m.query_scale > 0       ? "query_scale"
+           : m.rope_base == 10000    ? "rope_scaling"
                                      : "rope_base",
            "latent attention has norms, scores and angles of its own", "leave it out");
   if (m.rope_base_local > 0 && m.sliding_window == 0)

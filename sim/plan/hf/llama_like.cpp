@@ -88,6 +88,7 @@ void deepseek(Config& c, bool third) {
   if (third) c.count_or("num_nextn_predict_layers", "mtp_depth", 0);
   if (third) c.left_out_of_kind("the routers' biases, one number an expert, which no gradient trains");
   c.for_scenario("attention_dropout", kDropout);
+  c.no_matter({"rope_theta", "rope_scaling", "rope_parameters"}, kValues);
 }
 
 }  // namespace
@@ -102,6 +103,7 @@ void llama(Config& c) {
   tied(c, false);
   rotation(c, "partial_rotary_factor", 1);
   c.for_scenario("attention_dropout", kDropout);
+  angles(c, 10000);
 }
 
 void mistral(Config& c) {
@@ -113,6 +115,7 @@ void mistral(Config& c) {
   window(c, 4096);
   tied(c, false);
   c.for_scenario("attention_dropout", kDropout);
+  angles(c, 10000);
 }
 
 void qwen2(Config& c) {
@@ -124,6 +127,7 @@ void qwen2(Config& c) {
   tied(c, false);
   qwen_window(c);
   c.for_scenario("attention_dropout", kDropout);
+  angles(c, 10000);
 }
 
 void qwen3(Config& c) {
@@ -131,6 +135,7 @@ void qwen3(Config& c) {
   c.shape("intermediate_size", "ffn_hidden");
   qwen3_attention(c);
   c.put("qk_norm", "true", "model_type");
+  angles(c, 10000);
 }
 
 void qwen3_moe(Config& c) {
@@ -147,6 +152,7 @@ void qwen3_moe(Config& c) {
     c.refuse("mlp_only_layers", "a list of layers without experts is not available", "model.dense_layers: the first");
   c.no_matter({"intermediate_size"}, "every layer has experts");
   c.no_matter({"norm_topk_prob"}, kValues);
+  angles(c, 10000);
 }
 
 void mixtral(Config& c) {
@@ -162,6 +168,7 @@ void mixtral(Config& c) {
   tied(c, false);
   c.no_matter({"router_jitter_noise"}, kValues);
   c.for_scenario("attention_dropout", kDropout);
+  angles(c, 1e6);
 }
 
 void deepseek_v2(Config& c) {
@@ -181,6 +188,7 @@ void phi3(Config& c) {
   rotation(c, "partial_rotary_factor", 1);
   c.no_matter({"attention_bias"}, "no model of this kind has any");
   for (const char* key : {"attention_dropout", "resid_pdrop", "embd_pdrop"}) c.for_scenario(key, kDropout);
+  angles(c, 10000);
 }
 
 // Command R: a block's attention and gated feed-forward layer side by side behind one LayerNorm without biases.
@@ -198,6 +206,7 @@ void cohere(Config& c) {
   tied(c, true);
   c.no_matter({"logit_scale"}, kValues);
   c.for_scenario("attention_dropout", kDropout);
+  angles(c, 10000);
 }
 
 }  // namespace rehearse::plan::hf

@@ -86,13 +86,15 @@ TEST(Flops, OfBertAreOfPredictedTokensInTheHead) {
 }
 
 // The checkpoints of Raffel et al. 2020 (arXiv 1910.10683, section 3.7: 60, 220 and 770 million, 2.8 and 11 billion)
-// and of v1.1, as transformers counts T5ForConditionalGeneration (num_parameters()).
+// and of v1.1 and mT5 (Xue et al. 2021, arXiv 2010.11934: 300M, 580M, 1.2B, 3.7B, 13B), as transformers counts
+// T5ForConditionalGeneration (num_parameters()).
 TEST(ParameterCount, OfT5IsThatOfItsCheckpoints) {
   const std::pair<const char*, std::int64_t> stated[] = {
-      {"t5-small", 60'506'624},       {"t5-base", 222'903'552},       {"t5-large", 737'668'096},
-      {"t5-3b", 2'851'598'336},       {"t5-11b", 11'307'321'344},     {"t5-v1.1-small", 76'961'152},
-      {"t5-v1.1-base", 247'577'856},  {"t5-v1.1-large", 783'150'080}, {"t5-v1.1-xl", 2'849'757'184},
-      {"t5-v1.1-xxl", 11'135'332'352}};
+      {"t5-small", 60'506'624},        {"t5-base", 222'903'552},       {"t5-large", 737'668'096},
+      {"t5-3b", 2'851'598'336},        {"t5-11b", 11'307'321'344},     {"t5-v1.1-small", 76'961'152},
+      {"t5-v1.1-base", 247'577'856},   {"t5-v1.1-large", 783'150'080}, {"t5-v1.1-xl", 2'849'757'184},
+      {"t5-v1.1-xxl", 11'135'332'352}, {"mt5-small", 300'176'768},     {"mt5-base", 582'401'280},
+      {"mt5-large", 1'229'581'312},    {"mt5-xl", 3'742'619'648},      {"mt5-xxl", 12'921'057'280}};
   for (const auto& [name, parameters] : stated) EXPECT_EQ(parameter_count(preset(name)), parameters) << name;
 }
 
