@@ -70,7 +70,7 @@ std::vector<std::vector<std::int64_t>> token_shards(const plan::Scenario& scenar
   return shards;
 }
 
-// moment_block: of moments in 8 bits.
+// moment_block: of moments in 8 bits. With multi-token prediction the parts of the losses come behind them, by part.
 std::vector<double> plain_losses(const plan::Scenario& scenario, const std::string& data_file,
                                  std::size_t moment_block = 0) {
   const model::Model& m = scenario.model;
@@ -104,19 +104,40 @@ std::vector<double> plain_losses(const plan::Scenario& scenario, const std::stri
   for (const auto& shard : shape.shards) read += fmt::format(" [{}]", fmt::join(shard, " "));
   return trained_once(read, [&] {
     const auto data = execute::open_data(m, t.seq_len, t.seed, data_file);
-    return PlainGpt<double>(shape, initial_values(scenario))
-        .train(
-            kPlainSteps, t.global_batch,
-            {t.lr, t.beta1, t.beta2, t.eps, t.weight_decay, t.clip, t.moments == plan::MomentsKind::bf16, moment_block},
-            sequences(*data, scenario));
+    PlainGpt<double> model(shape, initial_values(scenario));
+    const auto plain = sequences(*data, scenario);
+    std::vector<std::vector<double>> parts(static_cast<std::size_t>(m.mtp_depth > 0 ? 1 + m.mtp_depth : 0));
+    const PlainGpt<double>::Data read_and_parted = [&](std::int64_t step, std::int64_t index) {
+      if (index == 0 && !parts.empty()) {
+        std::vector<Sequence> batch;
+        for (std::int64_t i = 0; i < t.global_batch; ++i) batch.push_back(plain(step, i));
+        const std::vector<double> now = model.loss_parts(batch);
+        for (std::size_t part = 0; part < parts.size(); ++part) parts[part].push_back(now[part]);
+      }
+      return plain(step, index);
+    };
+    std::vector<double> losses = model.train(
+        kPlainSteps, t.global_batch,
+        {t.lr, t.beta1, t.beta2, t.eps, t.weight_decay, t.clip, t.moments == plan::MomentsKind::bf16, moment_block},
+        read_and_parted);
+    for (const auto& part : parts) losses.insert(losses.end(), part.begin(), part.end());
+    return losses;
   });
 }
 
+// In the order of plain_losses().
 std::vector<double> performed_losses(const plan::Scenario& scenario, const std::string& data_file) {
   execute::Options options;
   options.steps = kPlainSteps;
   options.data = data_file;
-  return execute::perform(scenario, lower::lower(scenario), options).result.loss;
+  const result::Result r = execute::perform(scenario, lower::lower(scenario), options).result;
+  std::vector<double> losses = r.loss;
+  for (const auto& part : r.loss_parts) losses.insert(losses.end(), part.of_steps.begin(), part.of_steps.end());
+  return losses;
+}
+
+std::vector<double> of_steps(const std::vector<double>& losses) {
+  return {losses.begin(), losses.begin() + kPlainSteps};
 }
 
 void expect_plain_losses(const char* text, const PlainCase& c) {
@@ -125,7 +146,11 @@ void expect_plain_losses(const char* text, const PlainCase& c) {
   const std::vector<double> expected = plain_losses(scenario, tokens.path());
   const std::vector<double> losses = performed_losses(scenario, tokens.path());
   // With a frozen table of small numbers the logits cannot grow far.
-  expect_losses(losses, expected, scenario.training.lora() ? 0.99 : 0.9);
+  expect_losses(of_steps(losses), of_steps(expected), scenario.training.lora() ? 0.99 : 0.9);
+  ASSERT_EQ(losses.size(), expected.size());
+  for (std::size_t i = kPlainSteps; i < expected.size(); ++i)
+    EXPECT_NEAR(losses[i], expected[i], kPlainTolerance * expected[i])
+        << "part " << i / kPlainSteps - 1 << ", step " << i % kPlainSteps;
 }
 
 class AgainstPlain : public testing::TestWithParam<PlainCase> {};

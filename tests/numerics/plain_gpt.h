@@ -89,6 +89,8 @@ class PlainGpt {
   // Mean cross-entropy over the batch's tokens; the second also replaces every parameter's gradient by the mean's.
   double loss(const std::vector<Sequence>& batch) const;
   double loss_and_gradients(const std::vector<Sequence>& batch);
+  // With multi-token prediction the mean losses that make it up, not weighted: of the model, and of each module.
+  std::vector<double> loss_parts(const std::vector<Sequence>& batch) const;
   // Clips the gradients and makes one AdamW step, of the parameters that are trained. Returns the gradients' norm
   // before clipping.
   double update(const AdamWSettings& settings);
@@ -149,7 +151,7 @@ class PlainGpt {
   };
   struct ModuleTrace {
     NormTrace embedding, hidden, final;
-    Values rows, probabilities;
+    Values rows, probabilities, losses;  // losses: not weighted, 0 where a token has none
     BlockTrace block;
   };
   struct Trace {
