@@ -35,7 +35,7 @@ std::vector<Key> llama_like_keys() {
       {.path = "model.qk_norm",
        .type = KeyType::boolean,
        .fallback = "false",
-       .families = "llama",
+       .families = "llama moe",
        .meaning = "RMSNorms of each head's queries and keys before they are rotated, one weight of `head_dim` for all "
                   "queries of a layer and one for its keys (Qwen3, Gemma 3)",
        .example = "true",

@@ -62,6 +62,7 @@ class Writer {
         !lacks("offload") || !lacks("fp16") || !lacks("expert: ") || !lacks("jobs:") || !lacks("cuda_graphs: step");
     if (s_.data > 1 && (!rules_it_out || c_.below(32) == 1) && c_.below(6) == 1) give_local_steps(text);
     if (llama_ && c_.below(4) == 1 && lacks("experts:") && lacks("kv_lora_rank")) give_norms_and_caps(text);
+    if (llama_ && !lacks("experts:") && lacks("kv_lora_rank") && c_.below(4) == 1) give_head_norms(text);
     if (transformer_ && c_.below(6) == 1) give_decoder(text);
     const bool splits = s_.tensor > 1 || s_.pipeline > 1 || !lacks("context: ") || !lacks("expert: ");
     const bool no_servers = splits || !goes_with_servers(text);
@@ -280,6 +281,12 @@ class Writer {
       more += fmt::format(", kv_heads: {}", s_.tensor > 2 && s_.micro_batch > 1 ? 2 : 1);
     const std::string before = "max_seq_len: 128";
     text.insert(text.find(before) + before.size(), more);
+  }
+
+  // Of queries and keys, which Qwen3 with experts has too.
+  void give_head_norms(std::string& text) {
+    const std::string before = "max_seq_len: 128";
+    text.insert(text.find(before) + before.size(), ", qk_norm: true");
   }
 
   // An encoder with a decoder in the model's place, unless the plan has what a rule keeps from it.

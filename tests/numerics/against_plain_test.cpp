@@ -92,6 +92,7 @@ std::vector<double> plain_losses(const plan::Scenario& scenario, const std::stri
   shape.qkv_bias = m.qkv_bias, shape.norm_bias = m.norm_bias;
   shape.squared_relu = m.activation == model::ActivationKind::squared_relu;
   if (m.position == model::Position::rope && !m.latent_attention()) shape.rope = m.rotated();
+  shape.rms_norms = m.norm == model::NormKind::rmsnorm, shape.head_norms = m.qk_norm;
   shape.window = m.sliding_window, shape.full_every = m.full_attention_every;
   shape.parallel_norms = static_cast<int>(m.parallel_block);
   if (t.lora()) {
@@ -521,6 +522,33 @@ std::vector<PlainCase> expert_splits() {
                     "framework=megatron-core", "plan.zero=1", "model.shared_experts=1", "plan.recompute=full"})}};
 }
 INSTANTIATE_TEST_SUITE_P(Splits, ExpertsAgainstPlain, testing::ValuesIn(expert_splits()), plain_case_name);
+
+// As Qwen3 with experts: RMSNorm, of each head's queries and keys too, and rotated positions; three queries a key.
+std::vector<PlainCase> head_norm_cases() {
+  const auto with = [](std::int64_t gpus, std::vector<std::string> more) {
+    more.insert(more.end(), {"model.norm=rmsnorm", "model.position=rope", "model.qk_norm=true", "model.kv_heads=2",
+                             "model.tied_embeddings=false"});
+    return gpus > 1 ? split(gpus, std::move(more)) : more;
+  };
+  const std::string sequence = "plan.sequence_parallel=true", capacity = "model.capacity_factor=1";
+  return {{"OneRank", with(1, {})},
+          {"FullRecompute", with(1, {"plan.recompute=full"})},
+          {"Data", with(2, {})},
+          {"Zero3", with(2, {"plan.zero=3"})},
+          {"Tensor", with(2, {"plan.tensor=2"})},
+          {"TensorSequence", with(2, {"plan.tensor=2", sequence, capacity})},
+          {"Ring", with(2, {"plan.context=2", capacity})},
+          {"AllToAll", with(2, {"plan.context=2", "plan.context_kind=all_to_all", capacity})},
+          {"Pipeline", with(2, {"plan.pipeline=2"})},
+          {"ZeroBubble", with(2, {"plan.pipeline=2", "plan.schedule=zero_bubble"})},
+          {"Expert2", with(2, {"plan.expert=2", capacity})},
+          {"Expert2Data2Zero1", with(4, {"plan.expert=2", "plan.zero=1", capacity})},
+          {"Expert2Tensor2Sequence", with(4, {"plan.expert=2", "plan.tensor=2", sequence, capacity})},
+          {"Expert2Context2", with(2, {"plan.expert=2", "plan.context=2", capacity})},
+          {"MegatronCore", with(8, {"framework=megatron-core", "plan.expert=2", "plan.pipeline=2", "plan.tensor=2",
+                                    sequence, "plan.zero=1", "plan.recompute=full", capacity})}};
+}
+INSTANTIATE_TEST_SUITE_P(HeadNorms, ExpertsAgainstPlain, testing::ValuesIn(head_norm_cases()), plain_case_name);
 
 INSTANTIATE_TEST_SUITE_P(
     Models, LatentAgainstPlain,

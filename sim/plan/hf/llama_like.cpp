@@ -42,12 +42,10 @@ void llama_biases(Config& c) {
   if (attention && mlp) c.put("bias", "true", "attention_bias");
 }
 
-constexpr std::string_view kHeadNorms =
-    "norms of each head's queries and keys are left out: 2 x head_dim parameters a layer, and their kernels";
-
 void qwen3_attention(Config& c) {
   c.shape_or("num_key_value_heads", "kv_heads", c.kind() == "qwen3_moe" ? 4 : 32);
   c.shape_or("head_dim", "head_dim", 128);
+  c.put("qk_norm", "true", "model_type");
   silu(c);
   c.require("attention_bias", false, false, "biases of attention's products alone are not available yet");
   tied(c, false);
@@ -134,14 +132,12 @@ void qwen3(Config& c) {
   widths(c, "llama", 32768);
   c.shape("intermediate_size", "ffn_hidden");
   qwen3_attention(c);
-  c.put("qk_norm", "true", "model_type");
   angles(c, 10000);
 }
 
 void qwen3_moe(Config& c) {
   widths(c, "moe", 32768);
   qwen3_attention(c);
-  c.left_out_of_kind(std::string(kHeadNorms));
   c.shape("num_experts", "experts");
   c.shape("num_experts_per_tok", "experts_per_token");
   c.shape("moe_intermediate_size", "expert_ffn_hidden");
