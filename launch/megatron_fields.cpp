@@ -111,14 +111,16 @@ void take_angles(Taken& taken) {
   }
 }
 
-void take_norms(Taken& taken, bool llama) {
+void take_norms(Taken& taken, bool llama, bool experts) {
+  const bool rms = taken.value_of("model.norm") == "rmsnorm";
   for (const FieldRow& row : norm_rows()) {
     if (!taken.flag(row.theirs)) continue;
-    if (llama && taken.value_of("model.norm") == "rmsnorm")
+    const bool of_experts_too = row.ours == "model.qk_norm";
+    if (rms && (llama || (experts && of_experts_too)))
       taken.put(row.ours, "true", taken.find(row.theirs));
     else
-      taken.ignore(fmt::format("--{}: {} is of models of family llama with --normalization RMSNorm alone", row.theirs,
-                               row.ours));
+      taken.ignore(fmt::format("--{}: {} is of models of family llama{} with --normalization RMSNorm alone", row.theirs,
+                               row.ours, of_experts_too ? " and moe" : ""));
   }
 }
 
@@ -292,7 +294,7 @@ void take_megatron_model(Taken& taken) {
               taken.find("rotary-percent"));
   }
   if (!latent) take_angles(taken);
-  take_norms(taken, swiglu && !experts && !latent);
+  take_norms(taken, swiglu && !experts && !latent, experts && !latent);
   if (const auto dropout = taken.number("hidden-dropout"))
     taken.put("model.dropout", fmt::format("{}", *dropout), taken.find("hidden-dropout"));
   else

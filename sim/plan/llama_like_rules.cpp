@@ -45,6 +45,30 @@ void check_shared_key_head(const Sections& sections, const Scenario& s) {
            "it looks at whole tensors, and that of queries, keys and values is held in two", "optimizer: adamw or sgd");
 }
 
+namespace {
+
+// Numbers of rotated positions that are given and nothing reads (what a preset has may go unread), or that have no
+// meaning together.
+void check_angles(const Node& model, const model::Model& m) {
+  const auto refuse = [&](const char* key, const std::string& why, const std::string& instead) {
+    (model.has(key) ? model.get(key) : model).error(why, instead);
+  };
+  const bool scaled = m.rope_scaling != RotationScaling::none;
+  if (m.position != model::Position::rope)
+    for (const char* key : {"rope_base", "rope_scaling"})
+      if (model.has(key)) refuse(key, "has no meaning without rotated positions", "position: rope");
+  for (const char* key : {"rope_factor", "rope_low_freq_factor", "rope_high_freq_factor", "rope_trained_len"})
+    if (model.has(key) && !scaled) refuse(key, "has no meaning without rope_scaling", "rope_scaling: linear");
+  if (m.rope_scaling == RotationScaling::llama3 && m.rope_high_freq_factor <= m.rope_low_freq_factor)
+    refuse("rope_high_freq_factor",
+           fmt::format("{} is not above rope_low_freq_factor = {}", m.rope_high_freq_factor, m.rope_low_freq_factor),
+           "rope_high_freq_factor: 4");
+  if (m.rope_scaling == RotationScaling::yarn && m.rope_base <= 1)
+    refuse("rope_base", "yarn finds pairs by their base's logarithm, expected a base above 1", "rope_base: 10000");
+}
+
+}  // namespace
+
 // What Gemma and Qwen3 have, and the units of others do not know.
 void check_llama_like(const Sections& sections, const Scenario& s) {
   const model::Model& m = s.model;
@@ -52,6 +76,7 @@ void check_llama_like(const Sections& sections, const Scenario& s) {
   const auto refuse = [&](const char* key, const std::string& why, const std::string& instead) {
     (model.has(key) ? model.get(key) : model).error(why, instead);
   };
+  check_angles(model, m);
   if (m.attention_softcap > 0 && !caps_scores(m.attention))
     refuse("attention_softcap",
            fmt::format("attention: {} has no capped scores",

@@ -259,7 +259,6 @@ class ModelReader {
     if (!source_.given("attention")) detail::choose_capped_attention(model_);
     finish_positions();
     finish_window();
-    finish_angles();
     if (model_.latent_attention()) return finish_latent();
     if (model_.rotary_dim > 0) return finish_rotation();
     if (model_.position == Position::rope && model_.head_dim % 2 != 0)
@@ -318,26 +317,6 @@ class ModelReader {
       given.error(fmt::format("{} columns turn, but a head has {}", model_.rotary_dim, model_.head_dim));
     else if (model_.rotary_dim % 2 != 0)
       given.error(fmt::format("rope turns pairs of features, but rotary_dim is {}", model_.rotary_dim));
-  }
-
-  void finish_angles() {
-    const Model plain;
-    const bool rope = model_.position == Position::rope, scaled = model_.rope_scaling != RotationScaling::none;
-    const auto changed = [&](double Model::*key) { return model_.*key != plain.*key; };
-    if (!rope && (scaled || changed(&Model::rope_base)))
-      source_.value(scaled ? "rope_scaling" : "rope_base")
-          .error("has no meaning without rotated positions", "position: rope");
-    for (const auto& [key, is] : {std::pair{"rope_factor", changed(&Model::rope_factor)},
-                                  {"rope_low_freq_factor", changed(&Model::rope_low_freq_factor)},
-                                  {"rope_high_freq_factor", changed(&Model::rope_high_freq_factor)},
-                                  {"rope_trained_len", model_.rope_trained_len != plain.rope_trained_len}})
-      if (is && !scaled) source_.value(key).error("has no meaning without rope_scaling", "rope_scaling: linear");
-    if (model_.rope_scaling == RotationScaling::llama3 && model_.rope_high_freq_factor <= model_.rope_low_freq_factor)
-      source_.value("rope_high_freq_factor")
-          .error(fmt::format("{} is not above rope_low_freq_factor = {}", model_.rope_high_freq_factor,
-                             model_.rope_low_freq_factor));
-    if (model_.rope_scaling == RotationScaling::yarn && model_.rope_base <= 1)
-      source_.value("rope_base").error("yarn finds pairs by their base's logarithm, expected a base above 1");
   }
 
   void finish_positions() {
