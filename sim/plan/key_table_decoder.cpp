@@ -90,7 +90,7 @@ std::vector<Key> llama_like_keys() {
        .min = 0,
        .max = 1e12,
        .families = "llama",
-       .meaning = "the same of the layers with a window (Gemma 3: 10000 beside 1e6); 0: as the others",
+       .meaning = "`rope_base` of the layers with a window (Gemma 3: 10000 beside 1e6); 0: as the others",
        .example = "10000",
        .related = "model.rope_base model.sliding_window",
        .field = &model::Model::rope_base_local},

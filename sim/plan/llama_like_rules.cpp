@@ -1,6 +1,8 @@
 // See sections.h.
 #include <fmt/format.h>
 
+#include <utility>
+
 #include "sim/plan/sections.h"
 
 namespace rehearse::plan::detail {
@@ -53,12 +55,20 @@ void check_angles(const Node& model, const model::Model& m) {
   const auto refuse = [&](const char* key, const std::string& why, const std::string& instead) {
     (model.has(key) ? model.get(key) : model).error(why, instead);
   };
-  const bool scaled = m.rope_scaling != RotationScaling::none;
-  if (m.position != model::Position::rope)
-    for (const char* key : {"rope_base", "rope_scaling"})
-      if (model.has(key)) refuse(key, "has no meaning without rotated positions", "position: rope");
-  for (const char* key : {"rope_factor", "rope_low_freq_factor", "rope_high_freq_factor", "rope_trained_len"})
-    if (model.has(key) && !scaled) refuse(key, "has no meaning without rope_scaling", "rope_scaling: linear");
+  const model::Model plain;
+  const auto given = [&](const char* key, bool changed) { return changed && model.has(key); };
+  const bool rope = m.position == model::Position::rope, scaled = m.rope_scaling != RotationScaling::none;
+  if (!rope && given("rope_base", m.rope_base != plain.rope_base))
+    refuse("rope_base", "has no meaning without rotated positions", "position: rope");
+  if (!rope && given("rope_scaling", scaled))
+    refuse("rope_scaling", "has no meaning without rotated positions", "position: rope");
+  const std::pair<const char*, bool> changed[] = {
+      {"rope_factor", m.rope_factor != plain.rope_factor},
+      {"rope_low_freq_factor", m.rope_low_freq_factor != plain.rope_low_freq_factor},
+      {"rope_high_freq_factor", m.rope_high_freq_factor != plain.rope_high_freq_factor},
+      {"rope_trained_len", m.rope_trained_len != plain.rope_trained_len}};
+  for (const auto& [key, is] : changed)
+    if (!scaled && given(key, is)) refuse(key, "has no meaning without rope_scaling", "rope_scaling: linear");
   if (m.rope_scaling == RotationScaling::llama3 && m.rope_high_freq_factor <= m.rope_low_freq_factor)
     refuse("rope_high_freq_factor",
            fmt::format("{} is not above rope_low_freq_factor = {}", m.rope_high_freq_factor, m.rope_low_freq_factor),

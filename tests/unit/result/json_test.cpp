@@ -115,7 +115,7 @@ TEST(ResultJson, LossesThatMakeUpTheLossComeBehindIt) {
   const std::string text = to_json(r);
   EXPECT_TRUE(
       text.ends_with("  \"loss\": [\n    2.5,\n    2.25\n  ],\n  \"loss_parts\": {\n    \"model\": [\n      "
-                     "2,\n      1.75\n    ],\n    \"mtp1\": [\n      5,\n      4.5\n    ]\n  }\n}\n"))
+                     "2.0,\n      1.75\n    ],\n    \"mtp1\": [\n      5.0,\n      4.5\n    ]\n  }\n}\n"))
       << text;
 }
 
