@@ -127,7 +127,7 @@ const std::vector<std::string> kLinear = {"model.rope_scaling=linear", "model.ro
 const std::vector<std::string> kLlama3 = {"model.rope_scaling=llama3",      "model.rope_factor=6",
                                           "model.rope_low_freq_factor=0.1", "model.rope_high_freq_factor=2",
                                           "model.rope_trained_len=32",      "model.rope_base=400"};
-const std::vector<std::string> kYarn = {"model.rope_scaling=yarn", "model.rope_factor=6", "model.rope_trained_len=2000",
+const std::vector<std::string> kYarn = {"model.rope_scaling=yarn", "model.rope_factor=6", "model.rope_trained_len=40",
                                         "model.rope_base=400"};
 
 INSTANTIATE_TEST_SUITE_P(

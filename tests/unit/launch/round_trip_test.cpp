@@ -218,7 +218,8 @@ TEST(Megatron, HasKeyHeadsAnglesAndNorms) {
   std::string ignored;
   const model::Model gpt = model_of(shape + "--rotary-base 70000 --qk-layernorm --apply-layernorm-1p", &ignored);
   EXPECT_EQ(gpt.rope_base, 70000);
-  EXPECT_NE(ignored.find("--qk-layernorm: model.qk_norm is of models of family llama and moe"), std::string::npos) << ignored;
+  EXPECT_NE(ignored.find("--qk-layernorm: model.qk_norm is of models of family llama and moe"), std::string::npos)
+      << ignored;
   EXPECT_NE(ignored.find("--apply-layernorm-1p"), std::string::npos) << ignored;
   EXPECT_THROW(model_of(llama + "--use-rope-scaling --rotary-seq-len-interpolation-factor 4"), InputError);
   EXPECT_THROW(model_of(llama + "--rotary-base many"), InputError);
