@@ -36,6 +36,8 @@ std::string event_file(const execute::Outcome& outcome) {
     event.wall_time_s = static_cast<double>(*std::max_element(ends.begin(), ends.end())) * 1e-12;
     event.step = static_cast<std::int64_t>(before + s + 1);
     event.scalars = {{"loss", outcome.result.loss.at(before + s)}, {"step_s", static_cast<double>(longest) * 1e-12}};
+    for (const auto& part : outcome.result.loss_parts)
+      event.scalars.emplace_back("loss/" + part.name, part.of_steps.at(before + s));
     for (std::size_t i = 0; i < result::kShares; ++i)
       if (any[i])
         event.scalars.emplace_back(fmt::format("breakdown/{}_s", result::kShareNames[i]),

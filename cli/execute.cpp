@@ -91,13 +91,18 @@ class Log {
         tokens_(scenario.model.reads_text()),
         per_step_(static_cast<double>(scenario.training.global_batch * (tokens_ ? scenario.training.seq_len : 1))) {}
 
-  bool operator()(int step, double loss) {
+  bool operator()(int step, const execute::StepLoss& loss) {
     if (every_ == 0) return false;
     if ((step + 1) % every_ != 0) return true;
     const auto now = std::chrono::steady_clock::now();
     const double seconds = std::chrono::duration<double>(now - since_).count() / every_;
     since_ = now;
-    note(fmt::format("step {}  loss {}  {}  {} {}/s", step + 1, reports::loss_text(loss),
+    std::string parts;
+    for (std::size_t part = 0; part < loss.parts.size(); ++part)
+      parts += fmt::format("{}{} {}", part == 0 ? " (" : ", ", execute::loss_part_name(part),
+                           reports::loss_text(loss.parts[part]));
+    if (!parts.empty()) parts += ")";
+    note(fmt::format("step {}  loss {}{}  {}  {} {}/s", step + 1, reports::loss_text(loss.loss), parts,
                      format_time(Time::from_seconds(seconds)), reports::compact(per_step_ / seconds),
                      tokens_ ? "tokens" : "samples"));
     return true;
@@ -134,7 +139,7 @@ std::optional<execute::Outcome> perform(const ExecuteArguments& a, const plan::S
   Log log(a.log_every, scenario);
   MetricsFile metrics(world.root() ? a.metrics : "", scenario, a.steps);
   execute::Options options = options_of(a);
-  options.on_step = [&](int step, double loss) {
+  options.on_step = [&](int step, const execute::StepLoss& loss) {
     if (!log(step, loss)) progress(static_cast<double>(step + 1) / a.steps);
     metrics.step(step, loss);
   };

@@ -46,7 +46,7 @@ execute::Outcome perform(const reports::LocalPlan& plan, const plan::Scenario& s
   options.steps = steps;
   options.record = record;
   options.poll = check_interrupt;
-  options.on_step = [&](int step, double) { progress(static_cast<double>(step + 1) / steps); };
+  options.on_step = [&](int step, const execute::StepLoss&) { progress(static_cast<double>(step + 1) / steps); };
   try {
     const program::Program program = lower::lower(scenario);
     const int cores = cost::host_fingerprint().cores, ranks = static_cast<int>(scenario.cluster.gpus);

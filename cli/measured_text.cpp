@@ -109,6 +109,14 @@ std::string measured_text(const execute::Outcome& outcome, const plan::Scenario&
       {"Memory of all", arenas(r)},
       {outcome.processes == 1 ? "Process" : "Processes", processes(outcome)},
   };
+  for (std::size_t part = 0; part < r.loss_parts.size(); ++part) {
+    const auto& one = r.loss_parts[part];
+    rows.insert(rows.begin() + 3 + static_cast<std::ptrdiff_t>(part),
+                {part == 0 ? "  of the model" : fmt::format("  of {}", one.name),
+                 fmt::format("{} first, {} last{}", reports::loss_text(one.of_steps.front()),
+                             reports::loss_text(one.of_steps.back()),
+                             part == 0 ? "" : fmt::format(", of the token {} places on", part + 1))});
+  }
   for (const auto& row : reports::server_rows(r)) rows.push_back(row);
   if (r.local_steps.known) rows.push_back({"Local steps", reports::local_steps_text(r.local_steps)});
   if (r.first_weights.known) rows.push_back({"First weights", reports::first_weights_text(r)});

@@ -21,14 +21,17 @@ MetricsFile::MetricsFile(std::string path, const plan::Scenario& scenario, int s
   progress_.ranks = scenario.cluster.gpus;
 }
 
-void MetricsFile::step(int step, double loss) {
+void MetricsFile::step(int step, const execute::StepLoss& loss) {
   if (path_.empty()) return;
   ++steps_since_;
   const Clock::time_point now = Clock::now();
   const bool last = step + 1 == progress_.steps;
   if (now - since_ < kBetweenWrites && !last) return;
   progress_.step = step + 1;
-  progress_.loss = loss;
+  progress_.loss = loss.loss;
+  progress_.loss_parts.clear();
+  for (std::size_t part = 0; part < loss.parts.size(); ++part)
+    progress_.loss_parts.emplace_back(execute::loss_part_name(part), loss.parts[part]);
   progress_.step_s = std::chrono::duration<double>(now - since_).count() / steps_since_;
   progress_.examples_per_s = progress_.step_s > 0 ? examples_a_step_ / progress_.step_s : 0;
   progress_.tokens_per_s = progress_.examples_per_s * tokens_an_example_;

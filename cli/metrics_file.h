@@ -5,6 +5,7 @@
 #include <chrono>
 #include <string>
 
+#include "execute/performer.h"
 #include "reports/metrics.h"
 #include "sim/plan/scenario.h"
 
@@ -14,7 +15,7 @@ class MetricsFile {
  public:
   // path: "" for none.
   MetricsFile(std::string path, const plan::Scenario& scenario, int steps);
-  void step(int step, double loss);  // done, from 0
+  void step(int step, const execute::StepLoss& loss);  // done, from 0
 
  private:
   using Clock = std::chrono::steady_clock;

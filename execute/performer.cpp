@@ -117,25 +117,32 @@ class Running {
 };
 
 // Follows the steps as they end; returns early if the run is stopped.
-void follow_losses(const Run& run, const std::vector<int>& reporters, std::vector<double>& losses) {
+void follow_losses(const Run& run, const std::vector<int>& reporters, TrainingLosses& losses) {
+  const model::Model& m = run.scenario.model;
+  std::vector<double> reported(static_cast<std::size_t>(1 + m.mtp_depth));
   for (int step = static_cast<int>(run.first_step); step < run.options.steps; ++step) {
-    std::optional<double> loss;
-    while (!(loss = run.world.loss(step, reporters))) {
-      if (run.world.stop().requested()) return;
-      if (run.options.poll) run.options.poll();
-      if (run.checkpoints != nullptr) run.checkpoints->look(losses);
+    for (std::size_t part = 0; part < reported.size(); ++part) {
+      std::optional<double> loss;
+      while (!(loss = run.world.loss(loss_item(step, part, reported.size()), reporters))) {
+        if (run.world.stop().requested()) return;
+        if (run.options.poll) run.options.poll();
+        if (run.checkpoints != nullptr) run.checkpoints->look(losses);
+      }
+      reported[part] = *loss;
     }
-    losses.push_back(*loss);
+    losses.add(m, reported);
     if (run.checkpoints != nullptr) run.checkpoints->look(losses);
-    if (run.options.on_step) run.options.on_step(step, *loss);
+    if (run.options.on_step)
+      run.options.on_step(step, {losses.of_steps.back(), reported.size() > 1 ? reported : std::vector<double>()});
   }
 }
 
 // Runs the ranks that are here to their end; at the root returns the losses by step.
-std::vector<double> run_ranks(const Run& run, const Ranks& ranks, const std::vector<int>& reporters) {
+TrainingLosses run_ranks(const Run& run, const Ranks& ranks, const std::vector<int>& reporters) {
   constexpr std::chrono::milliseconds kPause{5};
-  std::vector<double> losses;
+  TrainingLosses losses;
   if (run.checkpoints != nullptr) losses = run.checkpoints->losses();
+  losses.make_parts(run.scenario.model);
   const Running running(ranks, run.world.stop());
   if (run.world.root()) follow_losses(run, reporters, losses);
   while (!running.ended()) {
@@ -219,7 +226,7 @@ std::vector<int> holders_here(const Run& run) {
 }
 
 // Every rank's part of the last checkpoint is on disk, and at the root the manifests too.
-void finish_checkpoints(const Run& run, const std::vector<double>& losses) {
+void finish_checkpoints(const Run& run, const TrainingLosses& losses) {
   if (run.checkpoints == nullptr) return;
   for (const int rank : holders_here(run)) run.checkpoints->finish(rank);
   if (!run.world.root()) return;
@@ -272,7 +279,7 @@ void add_use(const CheckpointUse& one, CheckpointUse& all) {
   all.write_s = std::max(all.write_s, one.write_s);
 }
 
-Outcome outcome_of(const Run& run, const std::vector<std::string>& reports, std::vector<double> losses) {
+Outcome outcome_of(const Run& run, const std::vector<std::string>& reports, TrainingLosses losses) {
   Outcome outcome;
   result::Result& r = outcome.result;
   r.source = "measured";
@@ -281,7 +288,9 @@ Outcome outcome_of(const Run& run, const std::vector<std::string>& reports, std:
   r.ranks = run.grid.ranks();
   r.steps = run.options.steps - run.first_step;  // that were performed here
   r.late_ranks_known = run.late_ranks_known;
-  r.loss = std::move(losses);
+  r.loss = std::move(losses.of_steps);
+  for (std::size_t part = 0; part < losses.parts.size(); ++part)
+    r.loss_parts.push_back({loss_part_name(part), std::move(losses.parts[part])});
   r.memory_capacity = memory_of_a_rank(run);
   outcome.processes = static_cast<int>(reports.size());
   std::vector<RankReport> ranks;
@@ -492,7 +501,7 @@ std::optional<Outcome> perform(const plan::Scenario& scenario, const program::Pr
   wait_for_others(run, "for the ranks to be connected", [&] { initialise(ranks); });
 
   run.began = wait_for_others(run, "at the beginning", [&] { return world.begin(); });
-  std::vector<double> losses = run_ranks(run, ranks, reporters);
+  TrainingLosses losses = run_ranks(run, ranks, reporters);
   if (world.stop().requested()) {
     if (checkpoints && world.root()) checkpoints->look(losses);  // what has come since
     throw failure_of(run);

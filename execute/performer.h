@@ -20,6 +20,7 @@
 #include "execute/rank/parameters.h"
 #include "execute/rank/rank.h"
 #include "execute/timeline.h"
+#include "execute/training_losses.h"
 #include "sim/account/server_events.h"
 #include "sim/model/recorded_choices.h"
 #include "sim/plan/scenario.h"
@@ -30,6 +31,11 @@ namespace rehearse::execute {
 
 inline constexpr int kMaxRanks = 64;
 
+struct StepLoss {
+  double loss = 0;            // what is trained on
+  std::vector<double> parts;  // with multi-token prediction, of the model and of each module (loss_part_name)
+};
+
 struct Options {
   int steps = 20;    // of the training; a run that goes on from a checkpoint does those that are left
   std::string data;  // data.h; empty: the default
@@ -39,7 +45,7 @@ struct Options {
   bool clear_arena = false;                   // memory begins as zeros, not as what shows reads too early
   bool keep_parameters = false;               // fill Outcome::parameters
   // At the root in the caller's thread, after each step in order; what it throws ends the run and is thrown on.
-  std::function<void(int step, double loss)> on_step;  // of the training, from 0
+  std::function<void(int step, const StepLoss& loss)> on_step;  // of the training, from 0
   // In the caller's thread, many times a second; what it throws ends the run and is thrown on.
   std::function<void()> poll;
   CheckpointOptions checkpoint;

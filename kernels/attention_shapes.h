@@ -5,6 +5,8 @@
 #include <cmath>
 #include <cstdint>
 
+#include "sim/base/rotation.h"
+
 namespace rehearse::kernels {
 
 struct AttentionShape {
@@ -27,7 +29,7 @@ struct AttentionShape {
   // Scaled scores x become softcap * tanh(x / softcap); 0: they stay. Not on GPUs yet, nor are the two after it.
   double softcap = 0;
   std::int64_t score_scale = 0;  // scores are divided by its square root; 0: head_dim
-  double rope_base = 10000;
+  Rotation rotation = {};        // rope
 
   double scale() const {
     return unscaled ? 1 : 1 / std::sqrt(static_cast<double>(score_scale > 0 ? score_scale : head_dim));

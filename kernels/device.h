@@ -370,7 +370,7 @@ class Device {
   virtual void position_grad(std::int64_t rows, std::int64_t cols, std::int64_t micro_batch,
                              std::int64_t first_position, In dy, Out d_table) = 0;  // adds
   // Rotary embedding of the first n = rotated() columns of queries and keys of packed qkv, in place; half-split pairs
-  // (i, i + n / 2) as Llama and GPT-NeoX, base s.rope_base. Rows are positions first_position, ... backward: the
+  // (i, i + n / 2) as Llama and GPT-NeoX, by s.rotation. Rows are positions first_position, ... backward: the
   // inverse rotation.
   virtual void rope(const AttentionShape& s, std::int64_t first_position, bool backward, Out qkv) = 0;
   // The last `rope` columns of queries, and k_rope, which all heads' keys end with, are rotated as above, by base

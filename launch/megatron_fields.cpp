@@ -68,6 +68,62 @@ void add_rows(Said& said, const std::vector<FieldRow>& rows, std::vector<Argumen
     if (const auto value = said.field(row)) out.push_back({std::string(row.theirs), *value});
 }
 
+// Norms around 1 and of queries and keys; as Megatron-LM has them they are of the kind that --normalization says.
+const std::vector<FieldRow>& norm_rows() {
+  static const std::vector<FieldRow> rows = {
+      {"model.zero_centered_norms", "apply-layernorm-1p", Mapped::flag, "false"},
+      {"model.qk_norm", "qk-layernorm", Mapped::flag, "false"},
+  };
+  return rows;
+}
+
+// Rotated positions. Megatron-LM divides all angles by an integer, or as Llama 3.1 does, whose low and high factors
+// and 8,192 trained positions are in its code (megatron/core/models/common/embeddings/rotary_pos_embedding.py).
+void add_angles(Said& said, const model::Model& m, std::vector<Argument>& out) {
+  if (m.position != model::Position::rope || m.latent_attention()) return;
+  if (const auto base = said.field({"model.rope_base", "rotary-base", Mapped::number, "10000"}))
+    out.push_back({"rotary-base", *base});
+  if (m.rope_scaling == RotationScaling::none) return;
+  const Rotation plain, is = m.rotation();
+  const bool linear = is.scaling == RotationScaling::linear && is.factor == std::floor(is.factor);
+  const bool llama3 = is.scaling == RotationScaling::llama3 && is.low == plain.low && is.high == plain.high &&
+                      is.trained == plain.trained;
+  if (m.rope_base_local > 0 || (!linear && !llama3))
+    return said.left_out("model.rope_scaling",
+                         "Megatron-LM scales the angles of all layers, by an integer or as Llama "
+                         "3.1 does from 8,192 positions");
+  for (const char* key : {"model.rope_scaling", "model.rope_factor"}) said.said(key);
+  if (llama3) out.push_back({"use-rope-scaling", ""});
+  out.push_back({llama3 ? "rope-scaling-factor" : "rotary-seq-len-interpolation-factor", fmt::format("{}", is.factor)});
+}
+
+void take_angles(Taken& taken) {
+  if (taken.value_of("model.position") != "rope") return;
+  taken.row({"model.rope_base", "rotary-base", Mapped::number, ""});
+  const char* linear = "rotary-seq-len-interpolation-factor";
+  if (taken.flag("use-rope-scaling")) {
+    taken.put("model.rope_scaling", "llama3", taken.find("use-rope-scaling"));
+    taken.row({"model.rope_factor", "rope-scaling-factor", Mapped::number, ""});
+    if (taken.has(linear)) taken.error(*taken.find(linear), "does not go with --use-rope-scaling", "one of them");
+  } else if (const auto factor = taken.integer(linear); factor && *factor != 1) {
+    taken.put("model.rope_scaling", "linear", taken.find(linear));
+    taken.put("model.rope_factor", fmt::format("{}", *factor), taken.find(linear));
+  }
+}
+
+void take_norms(Taken& taken, bool llama, bool experts) {
+  const bool rms = taken.value_of("model.norm") == "rmsnorm";
+  for (const FieldRow& row : norm_rows()) {
+    if (!taken.flag(row.theirs)) continue;
+    const bool of_experts_too = row.ours == "model.qk_norm";
+    if (rms && (llama || (experts && of_experts_too)))
+      taken.put(row.ours, "true", taken.find(row.theirs));
+    else
+      taken.ignore(fmt::format("--{}: {} is of models of family llama{} with --normalization RMSNorm alone", row.theirs,
+                               row.ours, of_experts_too ? " and moe" : ""));
+  }
+}
+
 // Of multi-token prediction.
 const std::vector<FieldRow>& prediction_rows() {
   static const std::vector<FieldRow> rows = {
@@ -138,6 +194,8 @@ void megatron_model_arguments(Said& said, std::vector<Argument>& out) {
   if (m.position == model::Position::rope && m.rotated() != m.head_dim && !m.latent_attention())
     out.push_back(
         {"rotary-percent", fmt::format("{}", static_cast<double>(m.rotated()) / static_cast<double>(m.head_dim))});
+  add_angles(said, m, out);
+  add_rows(said, norm_rows(), out);
   if (m.sliding_window > 0) {
     out.push_back({"window-size", fmt::format("({},0)", m.sliding_window - 1)});
     if (m.full_attention_every > 0) out.push_back({"window-attn-skip-freq", fmt::format("{}", m.full_attention_every)});
@@ -235,6 +293,8 @@ void take_megatron_model(Taken& taken) {
               fmt::format("{}", static_cast<std::int64_t>(std::lround(*share * static_cast<double>(width)))),
               taken.find("rotary-percent"));
   }
+  if (!latent) take_angles(taken);
+  take_norms(taken, swiglu && !experts && !latent, experts && !latent);
   if (const auto dropout = taken.number("hidden-dropout"))
     taken.put("model.dropout", fmt::format("{}", *dropout), taken.find("hidden-dropout"));
   else

@@ -38,6 +38,13 @@ std::string prometheus_text(const TrainingProgress& p) {
   add("steps_planned", "gauge", "Optimizer steps that the run will have done.", static_cast<double>(p.steps));
   add("ranks", "gauge", "Ranks that train.", static_cast<double>(p.ranks));
   add("loss", "gauge", "Training loss of the last step.", p.loss);
+  if (!p.loss_parts.empty())
+    out +=
+        "# HELP rehearse_loss_part Loss of the model, and of each module of multi-token prediction, of the last "
+        "step, not weighted.\n# TYPE rehearse_loss_part gauge\n";
+  for (const auto& [part, loss] : p.loss_parts)
+    out += fmt::format("rehearse_loss_part{{scenario=\"{}\",part=\"{}\"}} {}\n", label, metric_label(part),
+                       metric_number(loss));
   add("step_seconds", "gauge", "Mean time of a step since the last look.", p.step_s);
   add("examples_per_second", "gauge", "Sequences or samples trained on, a second.", p.examples_per_s);
   if (p.tokens_per_s > 0) add("tokens_per_second", "gauge", "Tokens trained on, a second.", p.tokens_per_s);

@@ -4,6 +4,8 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace rehearse::reports {
 
@@ -11,7 +13,9 @@ struct TrainingProgress {
   std::string scenario;
   std::int64_t step = 0, steps = 0;  // done, of the training
   std::int64_t ranks = 0;
-  double loss = 0;            // of the last step
+  double loss = 0;  // of the last step
+  // Those that make it up, if there are several, by name ("model", "mtp1").
+  std::vector<std::pair<std::string, double>> loss_parts = {};
   double step_s = 0;          // mean since the file was written before
   double examples_per_s = 0;  // sequences, or samples
   double tokens_per_s = 0;    // 0: the model reads no text

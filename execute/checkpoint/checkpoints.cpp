@@ -198,8 +198,8 @@ void Checkpoints::write(Writer& writer, std::int64_t step, const RankMemory* mem
   writer.use.write_s += seconds_since(begin);
 }
 
-std::vector<int> Checkpoints::look(const std::vector<double>& losses) {
-  const auto known = static_cast<std::int64_t>(losses.size());
+std::vector<int> Checkpoints::look(const TrainingLosses& losses) {
+  const auto known = static_cast<std::int64_t>(losses.of_steps.size());
   for (;;) {
     do ++next_;
     while (next_ <= options_.steps && !due(next_));
@@ -216,7 +216,7 @@ std::vector<int> Checkpoints::look(const std::vector<double>& losses) {
       return missing;
     }
     Manifest m{next_, options_.steps, data_, keys_of(scenario_, false), keys_of(scenario_, true), {}, {}};
-    m.losses.assign(losses.begin(), losses.begin() + next_);
+    m.losses = losses.until(next_);
     for (int rank = 0; rank < ranks_; ++rank)
       m.files.push_back(state_file_facts(folder_of(next_), state_file_name(rank)));
     write_manifest(folder_of(next_), m);

@@ -44,7 +44,7 @@ class Checkpoints {
   Checkpoints& operator=(const Checkpoints&) = delete;
 
   std::int64_t first_step() const { return first_; }
-  const std::vector<double>& losses() const { return losses_; }  // of the steps before
+  const TrainingLosses& losses() const { return losses_; }  // of the steps before
   bool due(std::int64_t steps_done) const;
 
   // A rank here, or a parameter server, whose states are all there is to keep of a plan with servers: below, the
@@ -60,7 +60,7 @@ class Checkpoints {
 
   // At the root: writes the manifests of the checkpoints whose files are there and whose losses are known, and takes
   // away old ones. The ranks whose files of the next are still missing.
-  std::vector<int> look(const std::vector<double>& losses);
+  std::vector<int> look(const TrainingLosses& losses);
   void keep_last() const;  // at the root, once all have ended their part
 
  private:
@@ -81,7 +81,7 @@ class Checkpoints {
   int first_holder_ = 0;               // the rank of the first of them, as people count
   std::int64_t first_ = 0, next_ = 0;  // the step gone on from, the next due that has no manifest
   bool same_plan_ = false;
-  std::vector<double> losses_;
+  TrainingLosses losses_;
   std::string data_;
   std::unique_ptr<SavedRanks> saved_;
   std::map<int, std::unique_ptr<Writer>> writers_;

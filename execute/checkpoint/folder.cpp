@@ -51,17 +51,29 @@ CheckpointKeys keys_of_json(const ManifestJson& j) {
   return keys;
 }
 
+std::vector<double> losses_of_json(const ManifestJson& j) {
+  std::vector<double> losses;
+  for (const ManifestJson& loss : j)  // JSON has no number for what is none
+    losses.push_back(loss.is_null() ? std::numeric_limits<double>::quiet_NaN() : loss.get<double>());
+  return losses;
+}
+
 Manifest manifest_of(const ManifestJson& j) {
   Manifest m;
   m.step = j.at("step"), m.steps = j.at("steps");
   m.data = j.at("data");
   m.trained = keys_of_json(j.at("trained")), m.plan = keys_of_json(j.at("plan"));
-  for (const ManifestJson& loss : j.at("losses"))  // JSON has no number for what is none
-    m.losses.push_back(loss.is_null() ? std::numeric_limits<double>::quiet_NaN() : loss.get<double>());
+  m.losses.of_steps = losses_of_json(j.at("losses"));
+  if (const auto parts = j.find("loss_parts"); parts != j.end())
+    for (const ManifestJson& part : *parts) {
+      m.losses.parts.push_back(losses_of_json(part));
+      if (m.losses.parts.back().size() != m.losses.of_steps.size())
+        throw std::invalid_argument("loss_parts of other steps than losses");
+    }
   for (const ManifestJson& f : j.at("files")) m.files.push_back({f.at("name"), f.at("bytes"), f.at("xxh3_128")});
-  if (m.step < 0 || m.files.empty() || m.losses.size() != static_cast<std::size_t>(m.step))
+  if (m.step < 0 || m.files.empty() || m.losses.of_steps.size() != static_cast<std::size_t>(m.step))
     throw std::invalid_argument(
-        fmt::format("{} losses of {} steps, {} files", m.losses.size(), m.step, m.files.size()));
+        fmt::format("{} losses of {} steps, {} files", m.losses.of_steps.size(), m.step, m.files.size()));
   for (std::size_t rank = 0; rank < m.files.size(); ++rank)
     if (m.files[rank].name != state_file_name(static_cast<int>(rank)))
       throw std::invalid_argument(fmt::format("'{}' is no name of rank {}'s file", m.files[rank].name, rank));
@@ -118,8 +130,9 @@ void write_manifest(const std::string& checkpoint, const Manifest& m) {
                     {"data", m.data},
                     {"trained", json_of_keys(m.trained)},
                     {"plan", json_of_keys(m.plan)},
-                    {"losses", m.losses},
+                    {"losses", m.losses.of_steps},
                     {"files", files}};
+  if (!m.losses.parts.empty()) j["loss_parts"] = m.losses.parts;
   j["xxh3_128"] = digest_of(j.dump());
   result::write_output(checkpoint + "/" + kManifestFile, j.dump(1) + "\n");
 }

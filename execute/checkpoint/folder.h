@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "execute/checkpoint/state_file.h"
+#include "execute/training_losses.h"
 
 namespace rehearse::execute {
 
@@ -22,7 +23,7 @@ struct Manifest {
   std::string data;        // what it was trained on: "35149 bytes, 0123...", or that examples are made
   CheckpointKeys trained;  // model.*, training.*: must be the same to go on
   CheckpointKeys plan;     // plan.*, number of ranks: may differ, then ranks read what is theirs from several files
-  std::vector<double> losses;
+  TrainingLosses losses;
   std::vector<StateFileFacts> files;  // by rank
 };
 

@@ -117,8 +117,6 @@ std::optional<NotOnGpus> not_on_gpus(const plan::Scenario& scenario) {
     return NotOnGpus{"there are no kernels of GPUs for capped or otherwise scaled scores yet", "--device cpu"};
   if (m.zero_centered_norms || m.qk_norm)
     return NotOnGpus{"there are no kernels of GPUs for norms around 1 and of queries and keys yet", "--device cpu"};
-  if (m.is_transformer() && m.position == model::Position::rope && (m.rope_base != 10000 || m.rope_base_local > 0))
-    return NotOnGpus{"kernels of GPUs rotate by base 10000 alone yet", "--device cpu, or model.rope_base=10000"};
   if (m.logit_softcap > 0)
     return NotOnGpus{"logits that are capped have not run on a GPU yet", "--device cpu, or model.logit_softcap=0"};
   if (scenario.model.family == model::Family::moe)

@@ -24,6 +24,11 @@
 
 namespace rehearse::execute {
 
+// Loss `loss` of the `losses` of a step, among those of all steps.
+inline std::int64_t loss_item(std::int64_t step, std::size_t loss, std::size_t losses) {
+  return step * static_cast<std::int64_t>(losses) + static_cast<std::int64_t>(loss);
+}
+
 class World {
  public:
   virtual ~World() = default;
@@ -49,10 +54,11 @@ class World {
   // are the same.
   virtual Clock::time_point begin() = 0;
 
-  // A rank's part of a step's loss. Never waits.
+  // A rank's part of a step's loss; with several losses a step, item loss_item() is in the place of the step. Never
+  // waits.
   virtual void report_loss(std::int64_t step, int rank, double part) = 0;
-  // At the root, for step 0, 1, ... in turn: the parts of `reporters`, added in their order; nothing if they are not
-  // all here by kLook from now.
+  // At the root, for step (or item) 0, 1, ... in turn: the parts of `reporters`, added in their order; nothing if they
+  // are not all here by kLook from now.
   virtual std::optional<double> loss(std::int64_t step, std::span<const int> reporters) = 0;
 
   virtual Failures& failures() = 0;

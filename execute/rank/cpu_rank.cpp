@@ -217,9 +217,15 @@ void CpuRank::pull_parameters(std::int64_t step, Timing& timing) {
 void CpuRank::push_gradients(std::int64_t step, Timing& timing) {
   with_all_standing(2 * step + 2, [&] {
     const bool counts = run_.servers->push(rank_, step, memory_);
-    if (reports_loss_) run_.world.report_loss(step, rank_, counts ? loss_ : 0);
+    if (!counts) std::fill(losses_.begin(), losses_.end(), 0.0F);
+    if (reports_loss_) report_losses(step);
   });
   count(timing, Share::exposed_data, Clock::now());
+}
+
+void CpuRank::report_losses(std::int64_t step) {
+  for (std::size_t i = 0; i < losses_.size(); ++i)
+    run_.world.report_loss(loss_item(step, i, losses_.size()), rank_, losses_[i]);
 }
 
 void CpuRank::count(Timing& timing, Share share, Clock::time_point until) {
@@ -339,9 +345,10 @@ Arrival CpuRank::perform(StreamState& own, const Instance& i, std::int64_t step)
   if (routing_ && gate)
     routing_->add(*router, step, layout_.first_sequence(i), operand(i.first_place + op.reads.size() + 1));
   if (i.ends_loss && reports_loss_) {
-    const std::int64_t loss = timeline_.persistent[static_cast<std::size_t>(timeline_.loss)];
-    loss_ = *reinterpret_cast<const float*>(memory_.at(loss));
-    if (run_.servers == nullptr) run_.world.report_loss(step, rank_, loss_);
+    const auto loss = static_cast<std::size_t>(timeline_.loss);
+    const auto* values = reinterpret_cast<const float*>(memory_.at(timeline_.persistent[loss]));
+    losses_.assign(values, values + timeline_.role->buffers[loss].elements());
+    if (run_.servers == nullptr) report_losses(step);
   }
   return last;
 }

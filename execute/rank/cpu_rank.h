@@ -105,6 +105,7 @@ class CpuRank final : public Rank {
   void count_op(Timing& timing, const program::Op& op, const Arrival& last, Clock::time_point end);
   void record(StreamState& own, const Instance& i, std::int64_t step, Clock::time_point start, Clock::time_point end,
               const Arrival& last);
+  void report_losses(std::int64_t step);
   void count_wait(Timing& timing, const WaitEnd& wait);
   void count(Timing& timing, result::Share share, Clock::time_point until);
   kernels::Out operand(std::size_t place) const { return layout_.operand(memory_, place); }
@@ -122,7 +123,7 @@ class CpuRank final : public Rank {
   double first_weights_s_ = 0;
   Whereabouts& at_;
   RankMemory memory_;
-  float loss_ = 0;                 // of the iteration, of a worker of parameter servers
+  std::vector<float> losses_;      // of the iteration, which a worker of parameter servers keeps
   std::int32_t timed_stream_ = 0;  // the compute stream, whose time is accounted for
   std::mutex mutex_;               // of StreamState::done, waits_for, needed, history, ended; asked_since_
   std::vector<std::unique_ptr<StreamState>> streams_;

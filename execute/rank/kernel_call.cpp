@@ -188,7 +188,7 @@ class KernelCall {
         });
       case ElementwiseFn::rope:
       case ElementwiseFn::rope_backward:
-        return rope(e.fn == ElementwiseFn::rope_backward, e.value);
+        return rope(e.fn == ElementwiseFn::rope_backward, e);
       case ElementwiseFn::fp8_amax:
         return d_.fp8_amax(n, in(0), f32_out(0));
       case ElementwiseFn::fp8_cast:
@@ -552,15 +552,16 @@ class KernelCall {
     });
   }
   // Of packed qkv, all of whose tokens a tensor-parallel rank holds.
-  void rope(bool backward, double base) const {
+  void rope(bool backward, const program::Elementwise& e) const {
     const model::Model& m = c_.scenario.model;
     const std::int64_t t = c_.scenario.plan.tensor, heads = m.heads / t,
-                       kv_heads = std::max<std::int64_t>(1, m.kv_heads / t);  // one may be all ranks'
+                       kv_heads = std::max<std::int64_t>(1, m.kv_heads / t);  // one may be several ranks'
     const std::int64_t row = micro_batch() * (heads + 2 * kv_heads) * m.head_dim;
     std::int64_t done = 0;
     for (const plan::TokenRun& run : tokens()) {
       kernels::AttentionShape s{micro_batch(), heads, kv_heads, run.count, m.head_dim, true, 0, m.rotary_dim};
-      if (base > 0) s.rope_base = base;
+      if (e.scaled_angles) s.rotation = m.rotation();
+      if (e.value > 0) s.rotation.base = e.value;
       d_.rope(s, run.first, backward, from(out(0), done * row));
       done += run.count;
     }

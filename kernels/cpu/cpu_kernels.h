@@ -180,8 +180,9 @@ class CpuKernels {
                        const flash::Gradients& to, bool add);
   // At least n floats of a worker's own, not initialised; valid until that worker's next request.
   float* scratch(int worker, std::int64_t n);
-  // {cos, sin} pairs of the first `positions` positions and every pair of dimensions, kept for each head_dim and base.
-  const float* rope_table(std::int64_t positions, std::int64_t head_dim, double base = 10000);
+  // {cos, sin} pairs of the first `positions` positions and every pair of dimensions, kept for each head_dim and
+  // rotation.
+  const float* rope_table(std::int64_t positions, std::int64_t head_dim, const Rotation& rotation = {});
 
   ThreadPool pool_;
   std::vector<std::vector<float>> scratch_;
@@ -189,7 +190,7 @@ class CpuKernels {
     std::int64_t positions = 0;
     std::vector<float> values;
   };
-  std::map<std::pair<std::int64_t, double>, RopeTable> rope_tables_;
+  std::map<std::pair<std::int64_t, Rotation>, RopeTable> rope_tables_;
 };
 
 }  // namespace rehearse::kernels::cpu

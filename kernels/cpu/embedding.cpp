@@ -59,17 +59,18 @@ void CpuKernels::position_grad(std::int64_t rows, std::int64_t cols, std::int64_
   });
 }
 
-const float* CpuKernels::rope_table(std::int64_t positions, std::int64_t head_dim, double base) {
-  RopeTable& table = rope_tables_[{head_dim, base}];
+const float* CpuKernels::rope_table(std::int64_t positions, std::int64_t head_dim, const Rotation& rotation) {
+  RopeTable& table = rope_tables_[{head_dim, rotation}];
   if (table.positions >= positions) return table.values.data();
   const std::int64_t half = head_dim / 2;
+  const double magnitude = rotation.magnitude();
   table.values.resize(static_cast<std::size_t>(positions * head_dim));
   for (std::int64_t i = 0; i < half; ++i) {
-    const double frequency = std::pow(base, -2.0 * static_cast<double>(i) / static_cast<double>(head_dim));
+    const double frequency = rotation.frequency(i, head_dim);
     for (std::int64_t t = 0; t < positions; ++t) {
       const double angle = static_cast<double>(t) * frequency;
-      table.values[static_cast<std::size_t>(t * head_dim + i)] = static_cast<float>(std::cos(angle));
-      table.values[static_cast<std::size_t>(t * head_dim + half + i)] = static_cast<float>(std::sin(angle));
+      table.values[static_cast<std::size_t>(t * head_dim + i)] = static_cast<float>(magnitude * std::cos(angle));
+      table.values[static_cast<std::size_t>(t * head_dim + half + i)] = static_cast<float>(magnitude * std::sin(angle));
     }
   }
   table.positions = positions;
@@ -78,7 +79,7 @@ const float* CpuKernels::rope_table(std::int64_t positions, std::int64_t head_di
 
 void CpuKernels::rope(const AttentionShape& s, std::int64_t first_position, bool backward, float* qkv) {
   const std::int64_t group = s.heads / s.kv_heads + 2, half = s.rotated() / 2;
-  const float* table = rope_table(first_position + s.seq, s.rotated(), s.rope_base);
+  const float* table = rope_table(first_position + s.seq, s.rotated(), s.rotation);
   const float direction = backward ? -1.0f : 1.0f;
   pool_.ranges(s.seq * s.micro_batch, 8, [&](std::int64_t begin, std::int64_t end, int) {
     for (std::int64_t row = begin; row < end; ++row) {

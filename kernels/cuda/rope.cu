@@ -14,6 +14,7 @@ constexpr int kRopeThreads = 256, kMaxHalf = 256;
 
 struct Turns {
   double a_position[kMaxHalf];  // of a pair: turns of the circle from one position to the next
+  float magnitude;              // of what is rotated
 };
 
 template <class Access, class T>
@@ -56,8 +57,8 @@ __global__ void __launch_bounds__(kRopeThreads)
     const double total = static_cast<double>(first_position + blockIdx.x) * turns.a_position[pair];
     float s = 0, c = 0;
     sincospif(2.0F * static_cast<float>(total - floor(total)), &s, &c);
-    cosine[pair] = c;
-    sine[pair] = direction * s;
+    cosine[pair] = turns.magnitude * c;
+    sine[pair] = turns.magnitude * direction * s;
   }
   __syncthreads();
   // `heads` of all sequences at the position, values included, of `columns` each, of which the first 2 half turn.
@@ -76,8 +77,8 @@ void CudaDevice::rope(const AttentionShape& s, std::int64_t first_position, bool
   REHEARSE_REQUIRE(half <= kMaxHalf, "rotary positions of " + std::to_string(s.rotated()) + " columns of a head");
   Turns turns{};
   for (std::int64_t i = 0; i < half; ++i)
-    turns.a_position[i] = std::pow(10000.0, -2.0 * static_cast<double>(i) / static_cast<double>(s.rotated())) /
-                          (2 * 3.14159265358979323846);
+    turns.a_position[i] = s.rotation.frequency(i, s.rotated()) / (2 * 3.14159265358979323846);
+  turns.magnitude = static_cast<float>(s.rotation.magnitude());
   unsigned across = 1;
   while (across < 32 && across * kChunk < half) across *= 2;
   by_type({qkv}, [&]<class T>() {

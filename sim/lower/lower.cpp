@@ -326,7 +326,7 @@ std::vector<std::int64_t> kind_of(const Context& context, std::size_t stage, con
       kind.push_back(layer < m.dense_layers ? 1 : 0);
       kind.push_back(context.fp8(layer) ? 1 : 0);
       kind.push_back(m.is_transformer() ? m.window(layer, context.seq) : 0);
-      kind.push_back(m.rotation_base(layer) == m.rope_base ? 0 : 1);
+      kind.push_back(m.rotates_by_local_base(layer) ? 1 : 0);
       kind.push_back(index < context.parts.size() ? context.parts[index] : -1);
     }
   }

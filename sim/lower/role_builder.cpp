@@ -34,10 +34,10 @@ BufferId RoleBuilder::workspace(const std::string& name, DType dtype, std::vecto
   return add_buffer({name, dtype, std::move(shape), BufferClass::workspace, lifetime, -1, 0, 0, {}, {}});
 }
 
-BufferId RoleBuilder::add_loss() {
+BufferId RoleBuilder::add_loss(std::int64_t parts) {
   return add_buffer({"loss",
                      DType::f32,
-                     {1},
+                     {parts},
                      BufferClass::workspace,
                      Lifetime::persistent,
                      -1,

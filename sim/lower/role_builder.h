@@ -41,7 +41,7 @@ class RoleBuilder {
   BufferId activation(const std::string& name, DType dtype, std::vector<std::int64_t> shape, Lifetime lifetime);
   BufferId workspace(const std::string& name, DType dtype, std::vector<std::int64_t> shape,
                      Lifetime lifetime = Lifetime::slot);
-  BufferId add_loss();  // f32 [1], kept across the step for whoever reads it
+  BufferId add_loss(std::int64_t parts = 1);  // f32 [parts], kept across the step for whoever reads it
   void set_shard_axes(BufferId id, AxisSet axes) { role_.buffers[static_cast<std::size_t>(id)].shard_axes = axes; }
   // Before views of it are made.
   void set_on_host(BufferId id) { role_.buffers[static_cast<std::size_t>(id)].on_host = true; }

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "sim/base/rotation.h"
 #include "sim/model/layers.h"
 #include "sim/model/recorded_routing.h"
 
@@ -139,6 +140,11 @@ struct Model {
   std::int64_t query_scale = 0;                     // scores are divided by its square root; 0: head_dim
   // Of rotated positions; of layers with a window, if that is not 0.
   double rope_base = 10000, rope_base_local = 0;
+  // Where positions were lengthened (sim/base/rotation.h); not of layers that rope_base_local is of.
+  RotationScaling rope_scaling = RotationScaling::none;
+  double rope_factor = Rotation().factor, rope_low_freq_factor = Rotation().low,
+         rope_high_freq_factor = Rotation().high;
+  std::int64_t rope_trained_len = Rotation().trained;
   // routing recorded: the table's file, the step that was asked for (0: the last one), and what a simulation read
   // there.
   std::string routing_file;
@@ -198,9 +204,13 @@ struct Model {
     return full || sliding_window >= seq_len ? 0 : sliding_window;
   }
   // Of layer `layer`, from 0.
-  double rotation_base(std::int64_t layer) const {
-    const bool full = sliding_window == 0 || full_among_windows(layer);
-    return full || rope_base_local == 0 ? rope_base : rope_base_local;
+  bool rotates_by_local_base(std::int64_t layer) const {
+    return rope_base_local > 0 && sliding_window > 0 && !full_among_windows(layer);
+  }
+  double rotation_base(std::int64_t layer) const { return rotates_by_local_base(layer) ? rope_base_local : rope_base; }
+  // Of the layers with rope_base.
+  Rotation rotation() const {
+    return {rope_base, rope_scaling, rope_factor, rope_low_freq_factor, rope_high_freq_factor, rope_trained_len};
   }
   std::int64_t score_scale() const { return query_scale > 0 ? query_scale : head_dim; }
   // Whether any layer's is felt.

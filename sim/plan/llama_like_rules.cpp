@@ -1,6 +1,8 @@
 // See sections.h.
 #include <fmt/format.h>
 
+#include <utility>
+
 #include "sim/plan/sections.h"
 
 namespace rehearse::plan::detail {
@@ -45,6 +47,38 @@ void check_shared_key_head(const Sections& sections, const Scenario& s) {
            "it looks at whole tensors, and that of queries, keys and values is held in two", "optimizer: adamw or sgd");
 }
 
+namespace {
+
+// Numbers of rotated positions that are given and nothing reads (what a preset has may go unread), or that have no
+// meaning together.
+void check_angles(const Node& model, const model::Model& m) {
+  const auto refuse = [&](const char* key, const std::string& why, const std::string& instead) {
+    (model.has(key) ? model.get(key) : model).error(why, instead);
+  };
+  const model::Model plain;
+  const auto given = [&](const char* key, bool changed) { return changed && model.has(key); };
+  const bool rope = m.position == model::Position::rope, scaled = m.rope_scaling != RotationScaling::none;
+  if (!rope && given("rope_base", m.rope_base != plain.rope_base))
+    refuse("rope_base", "has no meaning without rotated positions", "position: rope");
+  if (!rope && given("rope_scaling", scaled))
+    refuse("rope_scaling", "has no meaning without rotated positions", "position: rope");
+  const std::pair<const char*, bool> changed[] = {
+      {"rope_factor", m.rope_factor != plain.rope_factor},
+      {"rope_low_freq_factor", m.rope_low_freq_factor != plain.rope_low_freq_factor},
+      {"rope_high_freq_factor", m.rope_high_freq_factor != plain.rope_high_freq_factor},
+      {"rope_trained_len", m.rope_trained_len != plain.rope_trained_len}};
+  for (const auto& [key, is] : changed)
+    if (!scaled && given(key, is)) refuse(key, "has no meaning without rope_scaling", "rope_scaling: linear");
+  if (m.rope_scaling == RotationScaling::llama3 && m.rope_high_freq_factor <= m.rope_low_freq_factor)
+    refuse("rope_high_freq_factor",
+           fmt::format("{} is not above rope_low_freq_factor = {}", m.rope_high_freq_factor, m.rope_low_freq_factor),
+           "rope_high_freq_factor: 4");
+  if (m.rope_scaling == RotationScaling::yarn && m.rope_base <= 1)
+    refuse("rope_base", "yarn finds pairs by their base's logarithm, expected a base above 1", "rope_base: 10000");
+}
+
+}  // namespace
+
 // What Gemma and Qwen3 have, and the units of others do not know.
 void check_llama_like(const Sections& sections, const Scenario& s) {
   const model::Model& m = s.model;
@@ -52,6 +86,7 @@ void check_llama_like(const Sections& sections, const Scenario& s) {
   const auto refuse = [&](const char* key, const std::string& why, const std::string& instead) {
     (model.has(key) ? model.get(key) : model).error(why, instead);
   };
+  check_angles(model, m);
   if (m.attention_softcap > 0 && !caps_scores(m.attention))
     refuse("attention_softcap",
            fmt::format("attention: {} has no capped scores",
@@ -64,10 +99,12 @@ void check_llama_like(const Sections& sections, const Scenario& s) {
     refuse("post_norms", "a branch's bias is added behind it, where a norm would have to come first", "bias: false");
   if (m.post_norms && m.parallel_block != model::ParallelBlock::none)
     refuse("post_norms", "branches side by side are added up without norms behind them", "parallel_block: none");
-  if (m.latent_attention() && (m.qk_norm || m.attention_softcap > 0 || m.query_scale > 0 || m.rope_base != 10000))
+  if (m.latent_attention() && (m.qk_norm || m.attention_softcap > 0 || m.query_scale > 0 || m.rope_base != 10000 ||
+                               m.rope_scaling != RotationScaling::none))
     refuse(m.qk_norm                 ? "qk_norm"
            : m.attention_softcap > 0 ? "attention_softcap"
            : m.query_scale > 0       ? "query_scale"
+           : m.rope_base == 10000    ? "rope_scaling"
                                      : "rope_base",
            "latent attention has norms, scores and angles of its own", "leave it out");
   if (m.rope_base_local > 0 && m.sliding_window == 0)

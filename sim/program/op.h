@@ -234,7 +234,8 @@ struct Elementwise {
   // of the sequence (sim/plan/context_rows.h), and of these a sequence-parallel rank holds `rows` rows from
   // coordinate(tensor) * rows on, so masks and positions do not depend on the split.
   bool rows_split_over_tensor = false;
-  bool documents = false;  // add_position, position_grad: positions begin again with each document of a sequence
+  bool documents = false;      // add_position, position_grad: positions begin again with each document of a sequence
+  bool scaled_angles = false;  // rope: as the model's rope_scaling says
   friend bool operator==(const Elementwise&, const Elementwise&) = default;
 };
 

@@ -116,11 +116,23 @@ void read_engine(JsonReader& in, const Json& document, Result& r) {
   r.wall_s = in.number(engine, "engine", "wall_s");
   r.ranks_simulated = in.integer(engine, "engine", "ranks_simulated");
   r.peak_rss_bytes = in.integer(engine, "engine", "peak_rss_bytes");
-  for (const Json& loss : in.array(document, "", "loss")) {
-    if (loss.is_number())
-      r.loss.push_back(loss.get<double>());
-    else
-      in.fail("loss", fmt::format("expected numbers, found {}", loss.type_name()));
+  const auto losses = [&](const Json& of, const std::string& path, const std::string& key) {
+    std::vector<double> out;
+    for (const Json& loss : in.array(of, path, key)) {
+      if (loss.is_number())
+        out.push_back(loss.get<double>());
+      else
+        in.fail(path.empty() ? key : path + "." + key, fmt::format("expected numbers, found {}", loss.type_name()));
+    }
+    return out;
+  };
+  r.loss = losses(document, "", "loss");
+  if (!document.contains("loss_parts")) return;
+  const Json& parts = in.object(document, "", "loss_parts");
+  for (const auto& [name, of_steps] : parts.items()) {
+    r.loss_parts.push_back({name, losses(parts, "loss_parts", name)});
+    if (r.loss_parts.back().of_steps.size() != r.loss.size())
+      in.fail("loss_parts." + name, fmt::format("expected {} numbers, as many as losses", r.loss.size()));
   }
 }
 

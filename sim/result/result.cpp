@@ -150,9 +150,18 @@ std::string to_json(const Result& r) {
   json.key("peak_rss_bytes").integer(r.peak_rss_bytes);
   if (r.arena_bytes > 0) json.key("arena_bytes").integer(r.arena_bytes);
   json.close('}');
-  json.key("loss").open('[');
-  for (const double loss : r.loss) json.real(loss);
-  json.close(']').close('}');
+  const auto write_losses = [&](const std::string& key, const std::vector<double>& losses) {
+    json.key(key).open('[');
+    for (const double loss : losses) json.real(loss);
+    json.close(']');
+  };
+  write_losses("loss", r.loss);
+  if (!r.loss_parts.empty()) {
+    json.key("loss_parts").open('{');
+    for (const Result::LossPart& part : r.loss_parts) write_losses(part.name, part.of_steps);
+    json.close('}');
+  }
+  json.close('}');
   return json.str();
 }
 

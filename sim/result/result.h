@@ -359,7 +359,13 @@ struct Result {
   std::int64_t arena_bytes = 0;    // measured: what all ranks' arenas held, of peak_rss_bytes
   std::int64_t planned_bytes = 0;  // measured: what the memory plan gives all of them; not in result.json
   double wall_s = 0;
-  std::vector<double> loss;
+  std::vector<double> loss;  // what is trained on, by step
+  // Measured, with multi-token prediction: those that make it up, none weighted: "model", "mtp1", ... each by step.
+  struct LossPart {
+    std::string name;
+    std::vector<double> of_steps;
+  };
+  std::vector<LossPart> loss_parts;
   Links links;
   std::vector<CollectiveUse> collectives;  // the longest in all first
   Samples samples;

@@ -91,7 +91,7 @@ void read_checkpoint_manifest(const std::string& bytes) {
   }
   const std::string path = put_file(place, text);
   const execute::Manifest m = execute::read_manifest(std::filesystem::path(path).parent_path());
-  if (m.losses.size() != static_cast<std::size_t>(m.step)) fail("losses of other steps");
+  if (m.losses.of_steps.size() != static_cast<std::size_t>(m.step)) fail("losses of other steps");
 }
 
 // The input is the header of a rank's file, around which the rest is as it should be.

@@ -64,6 +64,8 @@ class Writer {
         !lacks("offload") || !lacks("fp16") || !lacks("expert: ") || !lacks("jobs:") || !lacks("cuda_graphs: step");
     if (s_.data > 1 && (!rules_it_out || c_.below(32) == 1) && c_.below(6) == 1) give_local_steps(text);
     if (llama_ && c_.below(4) == 1 && lacks("experts:") && lacks("kv_lora_rank")) give_norms_and_caps(text);
+    if (llama_ && !lacks("experts:") && lacks("kv_lora_rank") && c_.below(4) == 1) give_head_norms(text);
+    if (llama_ && lacks("kv_lora_rank") && c_.below(6) == 1) give_angles(text);
     if (transformer_ && c_.below(6) == 1) give_decoder(text);
     const bool splits = s_.tensor > 1 || s_.pipeline > 1 || !lacks("context: ") || !lacks("expert: ");
     const bool no_servers = splits || !goes_with_servers(text);
@@ -291,6 +293,22 @@ class Writer {
       more += fmt::format(", kv_heads: {}", s_.tensor > 2 && s_.micro_batch > 1 ? 2 : 1);
     const std::string before = "max_seq_len: 128";
     text.insert(text.find(before) + before.size(), more);
+  }
+
+  // Of rotated positions: a base, and how angles were made smaller.
+  void give_angles(std::string& text) {
+    static constexpr const char* kScalings[] = {"linear", "llama3, rope_low_freq_factor: 0.5",
+                                                "yarn, rope_trained_len: 64"};
+    const std::string before = "max_seq_len: 128";
+    text.insert(text.find(before) + before.size(),
+                fmt::format(", rope_base: {}, rope_scaling: {}, rope_factor: {}", 100 + 1000 * c_.below(20),
+                            c_.of(kScalings), 1 + c_.below(40)));
+  }
+
+  // Of queries and keys, which Qwen3 with experts has too.
+  void give_head_norms(std::string& text) {
+    const std::string before = "max_seq_len: 128";
+    text.insert(text.find(before) + before.size(), ", qk_norm: true");
   }
 
   // An encoder with a decoder in the model's place, unless the plan has what a rule keeps from it.

@@ -47,6 +47,11 @@ GemmaShape gemma_shape(const model::Model& m) {
   shape.score_cap = m.attention_softcap, shape.logit_cap = m.logit_softcap;
   shape.score_scale = static_cast<double>(m.query_scale > 0 ? m.query_scale : m.head_dim);
   shape.base = m.rope_base, shape.local_base = m.rope_base_local > 0 ? m.rope_base_local : m.rope_base;
+  shape.local_scales_alone = m.rope_base_local > 0;
+  constexpr const char* kinds[] = {"", "linear", "llama3", "yarn"};
+  shape.scaling = kinds[static_cast<std::size_t>(m.rope_scaling)];
+  shape.factor = m.rope_factor, shape.low = m.rope_low_freq_factor, shape.high = m.rope_high_freq_factor;
+  shape.trained = static_cast<double>(m.rope_trained_len);
   return shape;
 }
 
@@ -115,6 +120,25 @@ INSTANTIATE_TEST_SUITE_P(
         PlainCase{"ThirdAllToAll", split(2, with(kThird, {"plan.context=2", "plan.context_kind=all_to_all"}))},
         PlainCase{"SecondTensorPipelineMegatron", split(4, with(kSecond, {"framework=megatron-2021", "model.dropout=0",
                                                                           "plan.tensor=2", "plan.pipeline=2"}))}),
+    plain_case_name);
+
+const std::vector<std::string> kLinear = {"model.rope_scaling=linear", "model.rope_factor=3"};
+// Of five pairs of columns some stay, some are in between and some are divided.
+const std::vector<std::string> kLlama3 = {"model.rope_scaling=llama3",      "model.rope_factor=6",
+                                          "model.rope_low_freq_factor=0.1", "model.rope_high_freq_factor=2",
+                                          "model.rope_trained_len=32",      "model.rope_base=400"};
+const std::vector<std::string> kYarn = {"model.rope_scaling=yarn", "model.rope_factor=6", "model.rope_trained_len=40",
+                                        "model.rope_base=400"};
+
+INSTANTIATE_TEST_SUITE_P(
+    ScaledAngles, AgainstPlainGemma,
+    testing::Values(PlainCase{"Linear", kLinear}, PlainCase{"LinearBesideLocal", with(kThird, kLinear)},
+                    PlainCase{"LinearOfWindowsToo", with(kSecond, kLinear)}, PlainCase{"Llama3", kLlama3},
+                    PlainCase{"Yarn", kYarn}, PlainCase{"LinearTensor", split(2, with(kLinear, {"plan.tensor=2"}))},
+                    PlainCase{"Llama3Ring", split(2, with(kLlama3, {"plan.context=2"}))},
+                    PlainCase{"YarnPipelineRecomputed",
+                              split(2, with(kYarn, {"plan.pipeline=2", "plan.recompute=full"}))},
+                    PlainCase{"LinearBesideLocalPipeline", split(2, with(with(kThird, kLinear), {"plan.pipeline=2"}))}),
     plain_case_name);
 
 // One key-value head, which each rank of a tensor group has: the sum of its gradients is the one rank's.

@@ -212,7 +212,7 @@ TEST(Checkpoints, OnlyTheLastAreKeptAndWhatIsNotOursStays) {
   const CheckpointFolder folder;
   execute::Options options = options_of(9, folder.path);
   options.checkpoint.keep = 2;
-  options.on_step = [&](int step, double) {
+  options.on_step = [&](int step, const execute::StepLoss&) {
     if (step == 3) std::ofstream(folder.file(3, "notes.txt")) << "mine";
   };
   perform_with(scenario, options);

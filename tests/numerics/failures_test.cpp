@@ -72,7 +72,7 @@ TEST(Failures, TheCallersExceptionEndsTheRunAndIsThrownOn) {
   execute::Options options;
   options.steps = 1000;
   int steps = 0;
-  options.on_step = [&](int, double) {
+  options.on_step = [&](int, const execute::StepLoss&) {
     if (++steps == 3) throw std::domain_error("enough");
   };
   EXPECT_THROW(execute::perform(scenario, lower::lower(scenario), options), std::domain_error);

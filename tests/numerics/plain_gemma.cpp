@@ -109,12 +109,50 @@ M PlainGemma::head_norms(PlainTape& tape, const M& qkv, const M& query, const M&
   return y;
 }
 
-M PlainGemma::rotated(PlainTape& tape, const M& qkv, double base) const {
+// Radians a position of each pair, and by how much what is rotated is multiplied, as their papers and the models' code
+// have them: by wavelengths, for all pairs.
+struct PlainAngles {
+  std::vector<double> radians;
+  double length = 1;
+
+  PlainAngles(const GemmaShape& shape, double base, bool scaled) {
+    constexpr double kPi = 3.14159265358979323846;
+    const auto d = static_cast<double>(shape.head_dim);
+    for (std::int64_t i = 0; i < shape.head_dim / 2; ++i)
+      radians.push_back(1 / std::pow(base, 2 * static_cast<double>(i) / d));
+    if (!scaled) return;
+    const auto pair_of = [&](double turns) {
+      return d * std::log(shape.trained / (turns * 2 * kPi)) / (2 * std::log(base));
+    };
+    const double fast = std::max(std::floor(pair_of(32)), 0.0), slow = std::min(std::ceil(pair_of(1)), d - 1);
+    for (std::size_t i = 0; i < radians.size(); ++i) {
+      double& angle = radians[i];
+      const double divided = angle / shape.factor, wave = 2 * kPi / angle;
+      if (shape.scaling == "linear") angle = divided;
+      if (shape.scaling == "llama3" && wave > shape.trained / shape.low) {
+        angle = divided;
+      } else if (shape.scaling == "llama3" && wave >= shape.trained / shape.high) {
+        const double smooth = (shape.trained / wave - shape.low) / (shape.high - shape.low);
+        angle = (1 - smooth) * divided + smooth * angle;
+      }
+      if (shape.scaling == "yarn") {
+        const double ramp = (static_cast<double>(i) - fast) / (slow > fast ? slow - fast : 0.001);
+        const double kept = 1 - std::min(1.0, std::max(0.0, ramp));
+        angle = divided * (1 - kept) + angle * kept;
+      }
+    }
+    if (shape.scaling == "yarn") length = 0.1 * std::log(shape.factor) + 1;
+  }
+};
+
+M PlainGemma::rotated(PlainTape& tape, const M& qkv, double base, bool scaled) const {
   M y = tape.make(qkv->rows, qkv->cols);
   const std::int64_t d = shape_.head_dim, in_group = group() + 2;
   y->value = qkv->value;
+  const PlainAngles angles(shape_, base, scaled && !shape_.scaling.empty());
+  const double length = angles.length;
   const auto angle = [=](std::int64_t row, std::int64_t i) {
-    return static_cast<double>(row) * std::pow(base, -2.0 * static_cast<double>(i) / static_cast<double>(d));
+    return static_cast<double>(row) * angles.radians[static_cast<std::size_t>(i)];
   };
   const auto each = [=](const auto& pair) {
     for (std::int64_t r = 0; r < qkv->rows; ++r)
@@ -124,8 +162,8 @@ M PlainGemma::rotated(PlainTape& tape, const M& qkv, double base) const {
       }
   };
   each([&](std::int64_t r, std::int64_t a, std::int64_t b, double t) {
-    y->at(r, a) = qkv->at(r, a) * std::cos(t) - qkv->at(r, b) * std::sin(t);
-    y->at(r, b) = qkv->at(r, b) * std::cos(t) + qkv->at(r, a) * std::sin(t);
+    y->at(r, a) = qkv->at(r, a) * length * std::cos(t) - qkv->at(r, b) * length * std::sin(t);
+    y->at(r, b) = qkv->at(r, b) * length * std::cos(t) + qkv->at(r, a) * length * std::sin(t);
   });
   tape.record([=] {
     std::vector<double> d_in = y->gradient;  // values' as they are
@@ -133,8 +171,8 @@ M PlainGemma::rotated(PlainTape& tape, const M& qkv, double base) const {
       return d_in[static_cast<std::size_t>(r * y->cols + c)];
     };
     each([&](std::int64_t r, std::int64_t a, std::int64_t b, double t) {
-      at(r, a) = y->d(r, a) * std::cos(t) + y->d(r, b) * std::sin(t);
-      at(r, b) = y->d(r, b) * std::cos(t) - y->d(r, a) * std::sin(t);
+      at(r, a) = y->d(r, a) * length * std::cos(t) + y->d(r, b) * length * std::sin(t);
+      at(r, b) = y->d(r, b) * length * std::cos(t) - y->d(r, a) * length * std::sin(t);
     });
     for (std::size_t i = 0; i < d_in.size(); ++i) qkv->gradient[i] += d_in[i];
   });
@@ -214,7 +252,7 @@ double PlainGemma::example(const Sequence& sequence, double weight) {
     const std::string layer = "layer" + std::to_string(l), branch = layer + ".attention";
     M qkv = tape.linear(norm(tape, x, p(layer + ".norm1.gamma")), p(branch + ".qkv.weight"));
     if (shape_.head_norms) qkv = head_norms(tape, qkv, p(branch + ".q_norm.gamma"), p(branch + ".k_norm.gamma"));
-    qkv = rotated(tape, qkv, local(l) ? shape_.local_base : shape_.base);
+    qkv = rotated(tape, qkv, local(l) ? shape_.local_base : shape_.base, !local(l) || !shape_.local_scales_alone);
     const M y = tape.linear(attention(tape, qkv, local(l) ? shape_.window : 0), p(branch + ".proj.weight"));
     x = tape.add(x, behind(branch + ".post_norm.gamma", y));
     const M up = tape.linear(norm(tape, x, p(layer + ".norm2.gamma")), p(layer + ".mlp.up.weight"));

@@ -20,6 +20,10 @@ struct GemmaShape {
   double score_cap = 0, logit_cap = 0;
   double score_scale = 1;  // what scores are divided by the root of
   double base = 10000, local_base = 10000;
+  // Of layers without a window: linear, llama3 or yarn, by a factor, from so many positions; "": none.
+  std::string scaling = {};
+  double factor = 1, low = 1, high = 4, trained = 0;
+  bool local_scales_alone = false;  // layers with a window have a base of their own, unscaled
 };
 
 class PlainGemma : public PlainParameters {
@@ -41,7 +45,7 @@ class PlainGemma : public PlainParameters {
   }
   M norm(PlainTape& tape, const M& x, const M& gamma) const;
   M head_norms(PlainTape& tape, const M& qkv, const M& query, const M& key) const;
-  M rotated(PlainTape& tape, const M& qkv, double base) const;
+  M rotated(PlainTape& tape, const M& qkv, double base, bool scaled) const;
   M attention(PlainTape& tape, const M& qkv, std::int64_t window) const;
   M capped(PlainTape& tape, const M& x, double cap) const;
 

@@ -95,6 +95,7 @@ auto PlainGpt<Real>::add_block(Index l, const Initial& initial) -> Block {
     add_latent(block, name + "attention.", initial);
   else
     block.qkv = add_linear(name + "attention.qkv", qkv_width(), h, initial, shape.bias || shape.qkv_bias);
+  if (shape.head_norms) add_head_norms(block, name + "attention.", initial);
   block.proj = add_linear(name + "attention.proj", h, shape.heads * value_dim(), initial, shape.bias);
   block.norm2 = shape.parallel_norms == 1 ? block.norm1 : add_norm(name + "norm2", initial);
   if (shape.experts > 0) {
@@ -184,7 +185,7 @@ auto PlainGpt<Real>::norm_forward(const Norm& norm, const Values& x, NormTrace& 
   trace.mean = trace.inverse_deviation = zeros<Real>(rows);
   for (Index r = 0; r < rows; ++r) {
     Real mean = 0, variance = 0;
-    if (!latent())  // else RMSNorm (Zhang and Sennrich 2019, arXiv 1910.07467): the mean stays out
+    if (!rms_norms())  // else RMSNorm (Zhang and Sennrich 2019, arXiv 1910.07467): the mean stays out
       for (Index i = 0; i < h; ++i) mean += at(x, r * h + i) / Real(h);
     for (Index i = 0; i < h; ++i) variance += (at(x, r * h + i) - mean) * (at(x, r * h + i) - mean) / Real(h);
     const Real inverse = 1 / std::sqrt(variance + kEps);
@@ -213,7 +214,7 @@ auto PlainGpt<Real>::norm_backward(const Norm& norm, const Values& dy, const Nor
     for (Index i = 0; i < h; ++i) {
       at(gradient(norm.gamma), i) += at(dy, r * h + i) * normal(i);
       if (norm.beta >= 0) at(gradient(norm.beta), i) += at(dy, r * h + i);
-      if (!latent()) mean_scaled += scaled(i) / Real(h);
+      if (!rms_norms()) mean_scaled += scaled(i) / Real(h);
       mean_product += scaled(i) * normal(i) / Real(h);
     }
     for (Index i = 0; i < h; ++i) at(dx, r * h + i) = (scaled(i) - mean_scaled - normal(i) * mean_product) * inverse;
@@ -352,6 +353,7 @@ template <typename Real>
 auto PlainGpt<Real>::block_forward(const Block& block, const Values& x, BlockTrace& trace) const -> Values {
   const Values normed = norm_forward(block.norm1, x, trace.norm1);
   trace.qkv = latent() ? latent_forward(block, normed, trace) : linear_forward(block.qkv, normed);
+  if (shape_.head_norms) norm_heads(block, trace.qkv, trace);
   rotate_heads(trace.qkv, 1);
   trace.attention = kept(attention_forward(trace.qkv, block.window, trace.probabilities));
   const Values middle = kept(sum(x, linear_forward(block.proj, trace.attention)));
@@ -384,6 +386,7 @@ auto PlainGpt<Real>::block_backward(const Block& block, const Values& dy, const 
   const Values d_attention = linear_backward(block.proj, d_middle, trace.attention);
   Values d_qkv = attention_backward(d_attention, trace.qkv, trace.probabilities, trace.attention);
   rotate_heads(d_qkv, -1);
+  if (shape_.head_norms) norm_heads_backward(block, d_qkv, trace);
   d_qkv = kept(std::move(d_qkv));
   const Values d_norm1 = latent() ? latent_backward(block, d_qkv, trace.norm1.out, trace)
                                   : linear_backward(block.qkv, d_qkv, trace.norm1.out);

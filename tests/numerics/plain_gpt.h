@@ -53,6 +53,9 @@ struct GptShape {
   // Modules of multi-token prediction behind the layers, and the weight of their losses' mean (plain_prediction.cpp).
   std::int64_t mtp_depth = 0;
   double mtp_weight = 0.3;
+  // RMSNorm in the place of LayerNorm; of each head's queries and keys too, before they are rotated, with one weight
+  // for the queries of a layer and one for its keys (plain_head_norms.cpp).
+  bool rms_norms = false, head_norms = false;
 };
 
 // torch.optim.AdamW on every parameter, after torch.nn.utils.clip_grad_norm_ (clip 0: none). bf16_moments: the averages
@@ -89,6 +92,8 @@ class PlainGpt {
   // Mean cross-entropy over the batch's tokens; the second also replaces every parameter's gradient by the mean's.
   double loss(const std::vector<Sequence>& batch) const;
   double loss_and_gradients(const std::vector<Sequence>& batch);
+  // With multi-token prediction the mean losses that make it up, not weighted: of the model, and of each module.
+  std::vector<double> loss_parts(const std::vector<Sequence>& batch) const;
   // Clips the gradients and makes one AdamW step, of the parameters that are trained. Returns the gradients' norm
   // before clipping.
   double update(const AdamWSettings& settings);
@@ -117,6 +122,7 @@ class PlainGpt {
     Linear qkv, proj, up, down;
     Linear q_down, q_up, kv_down, kv_up;
     Norm q_norm, kv_norm;
+    Norm query_norm, key_norm;
     std::int64_t window = 0;
     int router = -1, experts_up = -1, experts_down = -1, shared_up = -1, shared_down = -1;
   };
@@ -140,6 +146,7 @@ class PlainGpt {
     Values qkv, probabilities, attention, up, activation;
     ExpertTrace experts;
     NormTrace q_norm, kv_norm;
+    NormTrace query_norm, key_norm;
   };
   // A module of multi-token prediction, and what it keeps: rows are those of both norms, beside one another.
   struct Module {
@@ -149,7 +156,7 @@ class PlainGpt {
   };
   struct ModuleTrace {
     NormTrace embedding, hidden, final;
-    Values rows, probabilities;
+    Values rows, probabilities, losses;  // losses: not weighted, 0 where a token has none
     BlockTrace block;
   };
   struct Trace {
@@ -188,6 +195,12 @@ class PlainGpt {
   void add_latent(Block& block, const std::string& name, const Initial& initial);
   Values latent_forward(const Block& block, const Values& x, BlockTrace& trace) const;
   Values latent_backward(const Block& block, const Values& d_qkv, const Values& x, const BlockTrace& trace);
+  // plain_head_norms.cpp: in the place of queries and keys of all tokens, of their gradients backward.
+  void add_head_norms(Block& block, const std::string& name, const Initial& initial);
+  void norm_heads(const Block& block, Values& qkv, BlockTrace& trace) const;
+  void norm_heads_backward(const Block& block, Values& d_qkv, const BlockTrace& trace);
+  Values heads_of(const Values& qkv, bool keys) const;
+  void put_heads(const Values& heads, bool keys, Values& qkv) const;
   void rotate_heads(Values& qkv, int direction) const;
   void rotate(Values& values, std::int64_t token, std::int64_t first, int direction) const;
   // plain_experts.cpp. The gradients of the second are of `scale` times the auxiliary loss too.
@@ -205,6 +218,7 @@ class PlainGpt {
   void backward(const Sequence& sequence, const Trace& trace, Real scale);
 
   bool latent() const { return shape_.kv_rank > 0; }
+  bool rms_norms() const { return latent() || shape_.rms_norms; }
   std::int64_t value_dim() const { return latent() ? shape_.value_dim : shape_.head_dim; }
   std::int64_t group() const { return shape_.heads / shape_.kv_heads; }
   // A key head with the queries it serves, and all of them.

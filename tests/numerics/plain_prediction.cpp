@@ -54,11 +54,26 @@ void PlainGpt<Real>::modules_forward(const Sequence& sequence, Values hidden, Tr
       Real total = 0;
       for (std::size_t i = 0; i < vocab; ++i) total += row[i] = std::exp(row[i] - largest);
       for (std::size_t i = 0; i < vocab; ++i) row[i] /= total;
-      if (counts)
-        losses[t] +=
-            Real(shape_.mtp_weight / static_cast<double>(shape_.mtp_depth)) * (largest + std::log(total) - target);
+      kept.losses.push_back(counts ? largest + std::log(total) - target : Real{0});
+      losses[t] += Real(shape_.mtp_weight / static_cast<double>(shape_.mtp_depth)) * kept.losses.back();
     }
   }
+}
+
+template <typename Real>
+std::vector<double> PlainGpt<Real>::loss_parts(const std::vector<Sequence>& batch) const {
+  std::vector<double> parts(1 + modules_.size(), 0);
+  for (const Sequence& sequence : batch) {
+    const double share = 1 / static_cast<double>(batch.size() * sequence.tokens.size());
+    Trace trace;
+    for (const Real loss : forward(sequence, trace)) parts[0] += share * static_cast<double>(loss);
+    for (std::size_t m = 0; m < modules_.size(); ++m)
+      for (const Real loss : trace.modules[m].losses) {
+        parts[m + 1] += share * static_cast<double>(loss);
+        parts[0] -= share * shape_.mtp_weight / static_cast<double>(modules_.size()) * static_cast<double>(loss);
+      }
+  }
+  return parts;
 }
 
 template <typename Real>
@@ -99,6 +114,7 @@ auto PlainGpt<Real>::modules_backward(const Sequence& sequence, const Trace& tra
 #define REHEARSE_PLAIN_PREDICTION(Real)                                                          \
   template void PlainGpt<Real>::add_modules(const Initial&);                                     \
   template void PlainGpt<Real>::modules_forward(const Sequence&, Values, Trace&, Values&) const; \
+  template std::vector<double> PlainGpt<Real>::loss_parts(const std::vector<Sequence>&) const;   \
   template auto PlainGpt<Real>::modules_backward(const Sequence&, const Trace&, Real)->Values;
 REHEARSE_PLAIN_PREDICTION(float)
 REHEARSE_PLAIN_PREDICTION(double)

@@ -111,8 +111,8 @@ void GpuRank::issue_op(std::int32_t index, std::int64_t step, Mode mode) {
     queue_kernel(i);
   if (mode == Mode::measured) gpu_->record(l.op_events[static_cast<std::size_t>(index)].second, stream);
   if (i.ends_loss && reports_loss_)
-    gpu_->to_host(stream, l.loss, arena_ + timeline_.persistent[static_cast<std::size_t>(timeline_.loss)],
-                  sizeof(float));
+    gpu_->to_host(stream, l.losses, arena_ + timeline_.persistent[static_cast<std::size_t>(timeline_.loss)],
+                  losses() * static_cast<std::int64_t>(sizeof(float)));
   const Gpu::Event event = instance_event_[static_cast<std::size_t>(index)];
   if (event >= 0) gpu_->record(event, stream);
   constexpr std::int64_t kMarkEvery = 16;

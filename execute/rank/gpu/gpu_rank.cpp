@@ -138,7 +138,8 @@ void GpuRank::lay_out_memory() {
   for (StepStaging& staging : staging_) {
     staging.inputs = gpu_->allocate_host(std::max(inputs, kArenaAlignment));
     staging.values = new (gpu_->allocate_host(sizeof(kernels::StepValues))) kernels::StepValues();
-    staging.loss = new (gpu_->allocate_host(sizeof(float))) float(0);
+    staging.losses = reinterpret_cast<float*>(gpu_->allocate_host(losses() * static_cast<std::int64_t>(sizeof(float))));
+    std::fill_n(staging.losses, losses(), 0.0F);
     staging.host_spans.resize(timeline_.instances.size());
   }
 }
@@ -383,6 +384,10 @@ void GpuRank::settle_products() {
   use_.other_products = settled.others;
 }
 
+std::int64_t GpuRank::losses() const {
+  return timeline_.loss < 0 ? 1 : timeline_.role->buffers[static_cast<std::size_t>(timeline_.loss)].elements();
+}
+
 // Waits until the device has ended a step, and takes what it left: its time, its loss, its profile.
 void GpuRank::retire(std::int64_t step) {
   StepStaging& staging = staging_of(step);
@@ -396,7 +401,8 @@ void GpuRank::retire(std::int64_t step) {
   ends_s_.push_back((step == 0 ? 0 : ends_s_.back()) + gpu_->elapsed_s(before, end));
   at_.step.store(step + 1, std::memory_order_relaxed);
   if (staging.mode == Mode::measured) keep_profile(step, staging);
-  if (reports_loss_) run_.world.report_loss(step, rank_, *staging.loss);
+  for (std::size_t i = 0; reports_loss_ && i < static_cast<std::size_t>(losses()); ++i)
+    run_.world.report_loss(loss_item(step, i, static_cast<std::size_t>(losses())), rank_, staging.losses[i]);
 }
 
 // Polls, so that a stopped run ends whatever the device does.

@@ -96,7 +96,7 @@ class GpuRank final : public Rank {
   struct StepStaging {  // of the steps with one remainder by kAhead; pinned memory and what was issued
     std::byte* inputs = nullptr;
     kernels::StepValues* values = nullptr;
-    float* loss = nullptr;
+    float* losses = nullptr;
     Gpu::Graph graph = -1;
     Mode mode = Mode::plain;
     bool graphed = false;
@@ -112,6 +112,7 @@ class GpuRank final : public Rank {
   void run();
   void run_steps();
   void settle_products();
+  std::int64_t losses() const;  // of a step
   void retire(std::int64_t step);
   void await(Gpu::Event event);
   void fetch();

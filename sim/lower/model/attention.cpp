@@ -9,7 +9,7 @@ using program::Elementwise;
 using program::ElementwiseFn;
 
 AttentionBranch::AttentionBranch(const UnitScope& scope, const std::string& prefix, int site, std::int64_t window,
-                                 double rope_base)
+                                 double rope_base, bool scaled)
     : s_(scope),
       c_(scope.context),
       m_(scope.context.model()),
@@ -19,6 +19,7 @@ AttentionBranch::AttentionBranch(const UnitScope& scope, const std::string& pref
       heads_(scope.context, scope.builder),
       core_(scope, name_, site, window),
       rope_base_(rope_base),
+      scaled_angles_(scaled && scope.context.model().rope_scaling != RotationScaling::none),
       head_norms_(scope, name_) {
   if (m_.latent_attention()) latent_.emplace(scope, prefix_, name_);
 }
@@ -118,6 +119,7 @@ void AttentionBranch::rope(bool backward, BufferId qkv) {
   Elementwise op{backward ? ElementwiseFn::rope_backward : ElementwiseFn::rope,
                  c_.tokens * c_.kv_heads() * (c_.heads_of_key() + 1) * m_.rotated(), m_.rotated()};
   op.value = rope_base_;
+  op.scaled_angles = scaled_angles_;
   s_.builder.op(name_ + ".rope" + (backward ? ".backward" : ""), op, c_.compute, {{qkv}}, {{qkv}});
   const std::int64_t head = c_.tokens * m_.head_dim, keys = head * c_.kv_heads();
   if (!c_.profile().fused_rope) {

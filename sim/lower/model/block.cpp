@@ -29,7 +29,7 @@ class Block : public Unit {
         experts_(scope.context.model().has_experts(layer)),
         norm1_(scope.context, scope.builder, scope.parameters, name_ + ".norm1"),
         attention_(scope, name_, layer * 4 + 1, scope.context.model().window(layer, scope.context.seq),
-                   scope.context.model().rotation_base(layer)),
+                   scope.context.model().rotation_base(layer), !scope.context.model().rotates_by_local_base(layer)),
         post1_(post_norm(scope, ".attention.post_norm")),
         residual1_(scope.context, scope.builder, scope.parameters, name_, "attention", layer * 4 + 2),
         norm2_(scope.context, scope.builder, scope.parameters, name_ + ".norm2"),

@@ -1,7 +1,8 @@
 // The last unit of a decoder: the final norm, the vocabulary product and the loss (vocabulary_loss.h). T5's with a tied
 // table scales what the product reads by 1 / sqrt(hidden) (google-research/mesh transformer.py, Unitransformer: logits
 // of shared embeddings; Hugging Face's modeling_t5.py). With multi-token prediction each module has a norm and a loss
-// of its own; the table of the product is one.
+// of its own; the table of the product is one. Their losses are summed apart, as Megatron-Core logs them
+// (core/transformer/multi_token_prediction.py, MTPLossLoggingHelper); what is trained on has their weighted mean.
 #include <algorithm>
 #include <cmath>
 #include <memory>
@@ -25,7 +26,8 @@ using program::ElementwiseFn;
 // prediction.
 class Output {
  public:
-  Output(const UnitScope& scope, TensorParallel& products, int module, double weight)
+  // share: of its loss in what is trained on.
+  Output(const UnitScope& scope, TensorParallel& products, int module, double share)
       : s_(scope),
         c_(scope.context),
         m_(scope.context.model()),
@@ -33,7 +35,8 @@ class Output {
         module_(module),
         prefix_(prediction_prefix(module)),
         norm_(scope.context, scope.builder, scope.parameters, prefix_ + "final_norm"),
-        loss_(scope.context, scope.builder, scope.parameters, prefix_, columns(), m_.vocab, weight, m_.logit_softcap) {}
+        loss_(scope.context, scope.builder, scope.parameters, prefix_, columns(), m_.vocab, scope.context.loss_weight(),
+              m_.logit_softcap, share) {}
 
   void declare_parameters() { norm_.declare_parameters(s_.number); }
 
@@ -97,7 +100,7 @@ class Head : public Unit {
         table_(table) {
     const double of_module = m_.mtp_loss_weight / static_cast<double>(std::max<std::int64_t>(1, m_.mtp_depth));
     for (int module = 0; module <= m_.mtp_depth; ++module)
-      outputs_.push_back(std::make_unique<Output>(s_, tp_, module, c_.loss_weight() * (module > 0 ? of_module : 1)));
+      outputs_.push_back(std::make_unique<Output>(s_, tp_, module, module > 0 ? of_module : 1));
   }
 
   void declare_parameters() override {
@@ -116,19 +119,26 @@ class Head : public Unit {
   BufferId declare_buffers(BufferId input, Lifetime /*output*/) override {
     for (std::size_t i = 0; i < outputs_.size(); ++i)
       outputs_[i]->declare_buffers(i + 1 < outputs_.size() ? predictions_->hidden.at(i) : input);
-    sum_ = s_.builder.add_loss();
+    const auto parts = static_cast<std::int64_t>(outputs_.size());
+    sum_ = s_.builder.add_loss(parts);
+    for (std::int64_t part = 0; part < parts; ++part)
+      sums_.push_back(
+          parts == 1 ? sum_
+                     : s_.builder.view(part == 0 ? "model.loss" : prediction_prefix(static_cast<int>(part)) + "loss",
+                                       sum_, part, {1}));
     return -1;
   }
 
-  // The loss is summed over the step's micro-batches.
+  // Each loss is summed over the step's micro-batches.
   void begin_step() override {
-    s_.builder.op("loss.zero", Elementwise{ElementwiseFn::fill, 1}, DType::f32, {}, {{sum_}});
+    s_.builder.op("loss.zero", Elementwise{ElementwiseFn::fill, static_cast<std::int64_t>(outputs_.size())}, DType::f32,
+                  {}, {{sum_}});
   }
 
   // The modules' losses first, as in Megatron-Core (core/models/gpt/gpt_model.py).
   void forward(bool) override {
-    for (std::size_t i = 1; i < outputs_.size(); ++i) outputs_[i]->forward(table_, sum_);
-    outputs_.front()->forward(table_, sum_);
+    for (std::size_t i = 1; i < outputs_.size(); ++i) outputs_[i]->forward(table_, sums_[i]);
+    outputs_.front()->forward(table_, sums_.front());
   }
 
   void end_micro_batch() override {
@@ -163,6 +173,7 @@ class Head : public Unit {
   std::vector<std::unique_ptr<Output>> outputs_;  // of the model, and of each module
   ParamId table_;
   BufferId sum_ = -1;
+  std::vector<BufferId> sums_;  // by output, views of it
 };
 
 }  // namespace

@@ -32,7 +32,7 @@ CrossEntropy VocabularyLoss::part(CrossEntropyPart part) const {
           context_.tokens,
           columns_,
           valid_,
-          backward ? weight_ * static_cast<double>(context_.plan().workers()) : weight_,
+          backward ? weight_ * share_ * static_cast<double>(context_.plan().workers()) : weight_,
           backward && context_.scales_loss(),
           !context_.profile().fused_loss && !chain_of_one()};
 }

@@ -16,9 +16,9 @@ class VocabularyLoss {
  public:
   // Of context.tokens rows of `columns` classes on this rank, of which `valid` over all ranks are no padding; split
   // where the context has a tensor group. `weight`: of each row in the loss. `prefix` begins the names.
-  // softcap: logits x become softcap * tanh(x / softcap); 0: they stay.
+  // softcap: logits x become softcap * tanh(x / softcap); 0: they stay. `share`: of the loss in what is trained on.
   VocabularyLoss(const Context& context, RoleBuilder& builder, ParameterStore& parameters, std::string prefix,
-                 std::int64_t columns, std::int64_t valid, double weight, double softcap = 0)
+                 std::int64_t columns, std::int64_t valid, double weight, double softcap = 0, double share = 1)
       : context_(context),
         builder_(builder),
         parameters_(parameters),
@@ -26,7 +26,8 @@ class VocabularyLoss {
         columns_(columns),
         valid_(valid),
         weight_(weight),
-        softcap_(softcap) {}
+        softcap_(softcap),
+        share_(share) {}
 
   void declare_buffers();
   BufferId targets() const { return targets_; }  // i32 [rows]
@@ -60,7 +61,7 @@ class VocabularyLoss {
   ParameterStore& parameters_;
   std::string prefix_;
   std::int64_t columns_, valid_;
-  double weight_, softcap_;
+  double weight_, softcap_, share_;
   BufferId targets_ = -1, logits_ = -1, max_ = -1, sums_ = -1, tanh_ = -1;
 };
 

@@ -154,6 +154,33 @@ double Config::number(std::string_view hf, double fallback) {
   return given(hf) ? file_.number(hf, fallback) : fallback;
 }
 
+Node Config::node(const std::vector<std::string>& path) const {
+  Node at = file_;
+  for (const std::string& key : path) at = at.kind() == Node::Kind::mapping ? at.get(key) : Node();
+  return at;
+}
+
+bool Config::within(const std::vector<std::string>& path) const {
+  const Node value = node(path);
+  return value && value.kind() != Node::Kind::null;
+}
+
+std::string Config::text_within(const std::vector<std::string>& path) const {
+  return within(path) ? node(path).as_text().value_or("") : "";
+}
+
+void Config::number_within(const std::vector<std::string>& path, std::string_view ours, double fallback) {
+  double value = fallback;
+  if (within(path)) {
+    const std::vector<std::string> above(path.begin(), path.end() - 1);
+    value = node(above).number(path.back(), fallback);
+    note_read(path.back(), ours, fmt::format("{}", value));
+  } else {
+    assume(path.back(), fmt::format("{}", value));
+  }
+  put(ours, fmt::format("{}", value), path.front());
+}
+
 std::size_t Config::elements(std::string_view hf) {
   known_.emplace_back(hf);
   const Node list = node(hf);

@@ -42,6 +42,10 @@ class Config {
   bool flag(std::string_view hf, bool fallback);
   std::string text(std::string_view hf, const std::string& fallback);
   double number(std::string_view hf, double fallback);
+  // Within a mapping: whether it is there and not null; its text, "" without one; a number.
+  bool within(const std::vector<std::string>& path) const;
+  std::string text_within(const std::vector<std::string>& path) const;
+  void number_within(const std::vector<std::string>& path, std::string_view ours, double fallback);
   std::size_t elements(std::string_view hf);                     // of a list; 0 without one
   std::vector<std::string> words(std::string_view hf);           // a list's texts; of what is no text ""
   bool lists(std::string_view hf, std::string_view word);        // whether a list has that text
@@ -66,6 +70,7 @@ class Config {
   void finish(Translated& out);
 
  private:
+  Node node(const std::vector<std::string>& path) const;
   Node node(std::string_view hf) { return file_.get(hf); }
   std::optional<std::int64_t> integer_at(std::string_view hf, std::int64_t least);
   void assume(std::string_view hf, const std::string& what);

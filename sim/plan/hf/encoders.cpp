@@ -17,7 +17,9 @@ void bert(Config& c) {
   c.no_matter({"model_max_length", "gradient_checkpointing_kwargs"}, "of other programs");
 }
 
-void t5(Config& c) {
+namespace {
+
+void of_t5(Config& c, const std::string& feed_forward, bool tied_head) {
   c.put("family", "t5", "model_type");
   c.shape("num_layers", "encoder_layers");
   c.shape_or("num_decoder_layers", "decoder_layers", "num_layers");
@@ -29,18 +31,29 @@ void t5(Config& c) {
   c.shape_or("n_positions", "max_seq_len", 512);
   c.shape_or("relative_attention_num_buckets", "relative_buckets", 32);
   c.shape_or("relative_attention_max_distance", "relative_distance", 128);
-  const std::string word = c.text("feed_forward_proj", "relu");
+  const std::string word = c.text("feed_forward_proj", feed_forward);
   if (word == "relu" || word == "gated-gelu")
     c.put("activation", word == "relu" ? "relu" : "geglu", "feed_forward_proj");
   else
     c.refuse("feed_forward_proj", fmt::format("'{}', expected relu or gated-gelu", word));
-  tied(c, true);
+  tied(c, tied_head);
   c.for_scenario("dropout_rate", kDropout);
   c.no_matter({"dense_act_fn", "is_gated_act"}, "said by feed_forward_proj");
   c.no_matter({"initializer_factor"}, kValues);
   c.no_matter({"classifier_dropout"}, "of classifiers");
   c.no_matter({"output_past", "model_parallel", "scalable_attention", "gradient_checkpointing_kwargs"},
               "of other programs");
+}
+
+}  // namespace
+
+void t5(Config& c) {
+  of_t5(c, "relu", true);
+}
+
+// T5 v1.1 with another vocabulary (transformers' MT5Config).
+void mt5(Config& c) {
+  of_t5(c, "gated-gelu", false);
 }
 
 }  // namespace rehearse::plan::hf

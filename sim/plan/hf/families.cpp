@@ -39,8 +39,8 @@ void common(Config& c) {
   c.no_matter(
       {"bos_token_id", "eos_token_id", "pad_token_id", "unk_token_id", "sep_token_id", "decoder_start_token_id"},
       "ids of tokens");
-  c.no_matter({"initializer_range", "init_std", "rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "rope_theta",
-               "rope_scaling", "rope_parameters", "rope_interleave", "original_max_position_embeddings"},
+  c.no_matter({"initializer_range", "init_std", "rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon",
+               "rope_interleave", "original_max_position_embeddings"},
               kValues);
   c.no_matter({"use_cache", "max_length", "prefix", "task_specific_params", "generation_config", "pretraining_tp"},
               "of generation");
@@ -78,6 +78,7 @@ const std::vector<Kind>& translated_kinds() {
       {"nemotron", "NemotronForCausalLM", nemotron},
       {"bert", "BertForPreTraining", bert},
       {"t5", "T5ForConditionalGeneration", t5},
+      {"mt5", "MT5ForConditionalGeneration", mt5},
   };
   return all;
 }

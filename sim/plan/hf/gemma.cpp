@@ -54,7 +54,7 @@ void local_layers(Config& c, std::int64_t every) {
 
 void gemma(Config& c) {
   of_all(c, 8192, 16, 256);
-  c.number_or("rope_theta", "rope_base", 10000);
+  angles(c, 10000);
 }
 
 void gemma2(Config& c) {
@@ -64,7 +64,7 @@ void gemma2(Config& c) {
   caps(c, 50, 30);
   window(c, 4096);
   local_layers(c, 2);
-  c.number_or("rope_theta", "rope_base", 10000);
+  angles(c, 10000);
 }
 
 void gemma3_text(Config& c) {
@@ -75,8 +75,9 @@ void gemma3_text(Config& c) {
   caps(c, 0, 0);
   window(c, 4096);
   local_layers(c, 6);
-  c.number_or("rope_theta", "rope_base", 1e6);
-  c.number_or("rope_local_base_freq", "rope_base_local", 10000);
+  if (!c.within({"rope_parameters", "sliding_attention"}))
+    c.number_or("rope_local_base_freq", "rope_base_local", 10000);
+  angles(c, 1e6);
 }
 
 }  // namespace rehearse::plan::hf

@@ -92,6 +92,7 @@ void falcon(Config& c) {
   tied(c, true);
   c.require("apply_residual_connection_post_layernorm", false, false, "a residual behind the norm is not available");
   for (const char* key : {"attention_dropout", "hidden_dropout"}) c.for_scenario(key, kDropout);
+  angles(c, 10000);
 }
 
 // StarCoder: GPT-2 with one key-value head.
@@ -126,6 +127,7 @@ void starcoder2(Config& c) {
   c.no_matter({"norm_epsilon"}, kValues);
   c.no_matter({"norm_type", "mlp_type"}, "models of this kind have one");
   for (const char* key : {"attention_dropout", "residual_dropout", "embedding_dropout"}) c.for_scenario(key, kDropout);
+  angles(c, 10000);
 }
 
 void gpt_neox(Config& c) {
@@ -138,7 +140,7 @@ void gpt_neox(Config& c) {
   c.require("attention_bias", true, true, "a feed-forward layer with biases and attention without is not available");
   ungated(c, "hidden_act", "gelu");
   tied(c, false);
-  c.no_matter({"rotary_emb_base"}, kValues);
+  angles(c, 10000, "rotary_emb_base");
   for (const char* key : {"attention_dropout", "hidden_dropout", "attention_probs_dropout_prob", "hidden_dropout_prob"})
     c.for_scenario(key, kDropout);
   c.no_matter({"classifier_dropout"}, "of classifiers");
@@ -160,6 +162,7 @@ void nemotron(Config& c) {
   tied(c, false);
   c.no_matter({"norm_eps"}, kValues);
   c.for_scenario("attention_dropout", kDropout);
+  angles(c, 10000);
 }
 
 }  // namespace rehearse::plan::hf

@@ -42,12 +42,10 @@ void llama_biases(Config& c) {
   if (attention && mlp) c.put("bias", "true", "attention_bias");
 }
 
-constexpr std::string_view kHeadNorms =
-    "norms of each head's queries and keys are left out: 2 x head_dim parameters a layer, and their kernels";
-
 void qwen3_attention(Config& c) {
   c.shape_or("num_key_value_heads", "kv_heads", c.kind() == "qwen3_moe" ? 4 : 32);
   c.shape_or("head_dim", "head_dim", 128);
+  c.put("qk_norm", "true", "model_type");
   silu(c);
   c.require("attention_bias", false, false, "biases of attention's products alone are not available yet");
   tied(c, false);
@@ -88,6 +86,7 @@ void deepseek(Config& c, bool third) {
   if (third) c.count_or("num_nextn_predict_layers", "mtp_depth", 0);
   if (third) c.left_out_of_kind("the routers' biases, one number an expert, which no gradient trains");
   c.for_scenario("attention_dropout", kDropout);
+  c.no_matter({"rope_theta", "rope_scaling", "rope_parameters"}, kValues);
 }
 
 }  // namespace
@@ -102,6 +101,7 @@ void llama(Config& c) {
   tied(c, false);
   rotation(c, "partial_rotary_factor", 1);
   c.for_scenario("attention_dropout", kDropout);
+  angles(c, 10000);
 }
 
 void mistral(Config& c) {
@@ -113,6 +113,7 @@ void mistral(Config& c) {
   window(c, 4096);
   tied(c, false);
   c.for_scenario("attention_dropout", kDropout);
+  angles(c, 10000);
 }
 
 void qwen2(Config& c) {
@@ -124,19 +125,19 @@ void qwen2(Config& c) {
   tied(c, false);
   qwen_window(c);
   c.for_scenario("attention_dropout", kDropout);
+  angles(c, 10000);
 }
 
 void qwen3(Config& c) {
   widths(c, "llama", 32768);
   c.shape("intermediate_size", "ffn_hidden");
   qwen3_attention(c);
-  c.put("qk_norm", "true", "model_type");
+  angles(c, 10000);
 }
 
 void qwen3_moe(Config& c) {
   widths(c, "moe", 32768);
   qwen3_attention(c);
-  c.left_out_of_kind(std::string(kHeadNorms));
   c.shape("num_experts", "experts");
   c.shape("num_experts_per_tok", "experts_per_token");
   c.shape("moe_intermediate_size", "expert_ffn_hidden");
@@ -147,6 +148,7 @@ void qwen3_moe(Config& c) {
     c.refuse("mlp_only_layers", "a list of layers without experts is not available", "model.dense_layers: the first");
   c.no_matter({"intermediate_size"}, "every layer has experts");
   c.no_matter({"norm_topk_prob"}, kValues);
+  angles(c, 10000);
 }
 
 void mixtral(Config& c) {
@@ -162,6 +164,7 @@ void mixtral(Config& c) {
   tied(c, false);
   c.no_matter({"router_jitter_noise"}, kValues);
   c.for_scenario("attention_dropout", kDropout);
+  angles(c, 1e6);
 }
 
 void deepseek_v2(Config& c) {
@@ -181,6 +184,7 @@ void phi3(Config& c) {
   rotation(c, "partial_rotary_factor", 1);
   c.no_matter({"attention_bias"}, "no model of this kind has any");
   for (const char* key : {"attention_dropout", "resid_pdrop", "embd_pdrop"}) c.for_scenario(key, kDropout);
+  angles(c, 10000);
 }
 
 // Command R: a block's attention and gated feed-forward layer side by side behind one LayerNorm without biases.
@@ -198,6 +202,7 @@ void cohere(Config& c) {
   tied(c, true);
   c.no_matter({"logit_scale"}, kValues);
   c.for_scenario("attention_dropout", kDropout);
+  angles(c, 10000);
 }
 
 }  // namespace rehearse::plan::hf

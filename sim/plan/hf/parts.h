@@ -65,6 +65,10 @@ inline void rotation(Config& c, std::string_view key, double fallback) {
   c.derived(key, "rotary_dim", static_cast<std::int64_t>(static_cast<double>(head_dim) * share));
 }
 
+// Of rotated positions (rotation.cpp): the base, by its own key or as transformers 5 has it in rope_parameters; and
+// how angles were made smaller, where that is one of the ways of model.rope_scaling.
+void angles(Config& c, double base, std::string_view key = "rope_theta");
+
 // 0: none where the file says nothing.
 inline void window(Config& c, std::int64_t fallback) {
   if (fallback > 0 && !c.has("sliding_window"))
@@ -99,5 +103,6 @@ void nemotron(Config& c);
 // encoders.cpp
 void bert(Config& c);
 void t5(Config& c);
+void mt5(Config& c);
 
 }  // namespace rehearse::plan::hf

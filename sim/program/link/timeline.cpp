@@ -116,7 +116,9 @@ class TimelineMaker {
     if (out_.loss < 0) return;
     const auto writes_loss = [&](const OpInstance& i) {
       const auto& writes = out_.op(i).writes;
-      return std::any_of(writes.begin(), writes.end(), [&](const Operand& w) { return w.buffer == out_.loss; });
+      return std::any_of(writes.begin(), writes.end(), [&](const Operand& w) {
+        return w.buffer == out_.loss || (buffer(w.buffer).is_view() && buffer(w.buffer).base == out_.loss);
+      });
     };
     const auto last = std::find_if(out_.instances.rbegin(), out_.instances.rend(), writes_loss);
     REHEARSE_CHECK(last != out_.instances.rend(), "{}: nothing writes the loss", role_.name);

@@ -49,7 +49,7 @@ struct Timeline {
   std::vector<StreamWait> waits;
   std::vector<OperandPlace> places;
   RoleCalls calls;
-  BufferId loss = -1;  // of the stage that ends the model
+  BufferId loss = -1;  // of the stage that ends the model; of several elements: the model's and its modules'
 
   // The op whose end a wait is for.
   const OpInstance& awaited(const StreamWait& wait) const {

@@ -82,6 +82,25 @@ TEST_F(CudaRows, RopeRotatesQueriesAndKeysAndBackwardUndoesIt) {
   }
 }
 
+// Of another base, divided; and yarn's, which multiplies both ways by the same.
+TEST_F(CudaRows, RopeTurnsByItsBaseAndFactor) {
+  AttentionShape s{2, 4, 2, 33, 16};
+  const Floats x = normal(s.seq * s.micro_batch * (s.heads + 2 * s.kv_heads) * s.head_dim, DType::f32);
+  s.rotation = {5e5, RotationScaling::linear, 8, 1, 4, 8192};
+  const Tensor y = given(x, DType::f32);
+  device().rope(s, 0, false, y.out());
+  expect_near(y, reference::rope(s, doubles(x)));
+  s.rotation.scaling = RotationScaling::yarn;
+  const Tensor z = given(x, DType::f32);
+  device().rope(s, 0, false, z.out());
+  device().rope(s, 0, true, z.out());
+  Values longer = doubles(x);
+  const std::int64_t slots = s.heads / s.kv_heads + 2;
+  for (std::size_t i = 0; i < longer.size(); ++i)
+    if (static_cast<std::int64_t>(i) / s.head_dim % slots != slots - 1) longer[i] *= std::pow(0.1 * std::log(8) + 1, 2);
+  expect_near(z, longer);
+}
+
 // Angles of late positions: near 20,000 radians, where fp32 has steps of 0.002.
 TEST_F(CudaRows, RopeIsPreciseAtLatePositions) {
   const AttentionShape s{1, 1, 1, 20000, 2};

@@ -77,7 +77,7 @@ TEST(GpuFailures, AnErrorThatNcclReportsIsTold) {
   GpuRun run;
   execute::Options options;
   options.steps = 100'000;
-  options.on_step = [](int step, double) {
+  options.on_step = [](int step, const execute::StepLoss&) {
     if (step == 3) break_fake_nccl(0, ncclRemoteError);
   };
   const std::string text = failure(run, options, {"plan.pipeline=1", "cluster.gpus=2"});

@@ -59,6 +59,12 @@ TEST_P(GpuRanks, TrainAsCpuRanksDo) {
     for (std::size_t step = 0; step < cpu.result.loss.size(); ++step)
       ASSERT_NEAR(gpu.result.loss[step] / cpu.result.loss[step], 1, scenario.cluster.gpus == 1 ? 0 : 1e-5)
           << "step " << step << ", seed " << seed;
+    ASSERT_EQ(gpu.result.loss_parts.size(), cpu.result.loss_parts.size());
+    for (std::size_t part = 0; part < cpu.result.loss_parts.size(); ++part)
+      for (std::size_t step = 0; step < cpu.result.loss.size(); ++step)
+        ASSERT_NEAR(gpu.result.loss_parts[part].of_steps.at(step), cpu.result.loss_parts[part].of_steps[step],
+                    scenario.cluster.gpus == 1 ? 0 : 1e-4)
+            << cpu.result.loss_parts[part].name << ", step " << step << ", seed " << seed;
     for (const auto& [name, values] : cpu.parameters)
       for (std::size_t i = 0; i < values.size(); ++i)
         ASSERT_NEAR(gpu.parameters.at(name)[i], values[i], 1e-4) << name << ", seed " << seed;
@@ -92,6 +98,12 @@ std::vector<Case> cases() {
        {"cluster.gpus=2", "plan.micro_batch=2", "plan.tensor=2", "plan.sequence_parallel=true"}},
       {"gpt_pipeline", kGpt, {"cluster.gpus=2", "plan.micro_batch=2", "plan.pipeline=2"}},
       {"gpt_pipeline_graphs", kGpt, {"cluster.gpus=2", "plan.micro_batch=2", "plan.pipeline=2"}, Graphs::on},
+      {"llama_angles",
+       kTrainedModel,
+       {"cluster.gpus=1", "plan.micro_batch=2", "model.rope_base=500", "model.rope_scaling=yarn", "model.rope_factor=3",
+        "model.rope_trained_len=60"}},
+      {"llama_mtp_graphs", kTrainedModel, {"cluster.gpus=1", "plan.micro_batch=2", "model.mtp_depth=2"}},
+      {"llama_mtp_pipeline", kTrainedModel, {"cluster.gpus=4", "plan.pipeline=2", "model.mtp_depth=1"}},
       {"llama_pipeline4", kTrainedModel, {"cluster.gpus=4", "plan.micro_batch=1", "plan.pipeline=4"}},
       {"llama_interleaved",
        kTrainedModel,

@@ -149,8 +149,9 @@ inline Values rope(const AttentionShape& s, const Values& qkv) {
     if (head % slots == slots - 1) continue;
     const std::int64_t t = head / (slots * s.kv_heads * s.micro_batch);
     for (std::int64_t i = 0; i < half; ++i) {
-      const double angle =
-          static_cast<double>(t) * std::pow(10000.0, -2.0 * static_cast<double>(i) / static_cast<double>(turn));
+      const double angle = static_cast<double>(t) *
+                           std::pow(s.rotation.base, -2.0 * static_cast<double>(i) / static_cast<double>(turn)) /
+                           (s.rotation.scaling == RotationScaling::linear ? s.rotation.factor : 1.0);
       const double a = qkv[at(head * s.head_dim + i)], b = qkv[at(head * s.head_dim + half + i)];
       y[at(head * s.head_dim + i)] = a * std::cos(angle) - b * std::sin(angle);
       y[at(head * s.head_dim + half + i)] = b * std::cos(angle) + a * std::sin(angle);

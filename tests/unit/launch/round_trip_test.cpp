@@ -139,6 +139,10 @@ TEST_P(RoundTrip, AKeyOfAnotherPlanIsTheSameAgainOrListed) {
       {"training.precision=fp32", "plan.zero=1"},
       {"plan.recompute=selective", "plan.tensor=8", "plan.overlap_grad_reduce=true", "plan.overlap_param_gather=true"},
       {"model={preset: llama3-8b, sliding_window: 1024, dropout: 0.1, attention: unfused}", "plan.tensor=2"},
+      {"model={preset: llama3-8b, rope_scaling: llama3, rope_factor: 32, qk_norm: true, zero_centered_norms: true}"},
+      {"model={preset: llama3-8b, rope_scaling: linear, rope_factor: 4}", "plan.tensor=2"},
+      {"model={preset: llama3-8b, rope_scaling: yarn, rope_factor: 4}", "plan.tensor=2"},
+      {"model={preset: llama3-8b, rope_scaling: linear, rope_factor: 2.5}", "plan.tensor=2"},
       {"plan.zero=3", "plan.recompute=full", "framework=deepspeed", "plan.reuse_distance=1000000"},
       {"plan.cuda_graphs=layer", "framework=megatron-core", "plan.zero=1"},
       {"model=mixtral-8x7b", "plan.expert=8", "plan.expert_dispatch=all_gather", "framework=megatron-core"},
@@ -196,6 +200,46 @@ TEST(Nccl, TheLevelOfGpuDirectIsAKey) {
                      "cluster: {topology: aws-p4d, gpus: 16, gpudirect: false}\nplan: {tensor: 2}\n");
   const plan::Scenario s = plan::read_scenario(base.path, {}, REHEARSE_SOURCE_DIR);
   EXPECT_NE(export_plan("megatron", s, 8).text.find("export NCCL_NET_GDR_LEVEL=LOC\n"), std::string::npos);
+}
+
+// Key-value heads, angles and norms, as Megatron-LM's arguments.py names them.
+TEST(Megatron, HasKeyHeadsAnglesAndNorms) {
+  const std::string
+      shape =
+          "--num-layers 4 --hidden-size 256 --num-attention-heads 8 --seq-length 64 --bf16 --vocab-size 1000 "
+          "--hidden-dropout 0 --position-embedding-type rope ",
+      llama = shape + "--swiglu --normalization RMSNorm --disable-bias-linear ";
+  const auto model_of = [&](const std::string& arguments, std::string* ignored = nullptr) {
+    const Imported imported = import_plan("x.sh", "torchrun pretrain_gpt.py " + arguments + "\n", {});
+    if (ignored != nullptr)
+      for (const std::string& one : imported.report.ignored) *ignored += one + "\n";
+    const Written scenario("scenario.yaml", imported.scenario);
+    return plan::read_scenario(scenario.path, {}, REHEARSE_SOURCE_DIR).model;
+  };
+  const model::Model all = model_of(llama +
+                                    "--group-query-attention --num-query-groups 2 --rotary-base 500000 "
+                                    "--rotary-percent 0.5 --use-rope-scaling --rope-scaling-factor 32 "
+                                    "--apply-layernorm-1p --qk-layernorm");
+  EXPECT_EQ(all.kv_heads, 2);
+  EXPECT_EQ(all.rotary_dim, 16);
+  EXPECT_EQ(all.rope_base, 500000);
+  EXPECT_EQ(all.rope_scaling, RotationScaling::llama3);
+  EXPECT_EQ(all.rope_factor, 32);
+  EXPECT_TRUE(all.zero_centered_norms && all.qk_norm);
+  const model::Model longer = model_of(llama + "--rotary-seq-len-interpolation-factor 4 --num-query-groups 2");
+  EXPECT_EQ(longer.rope_scaling, RotationScaling::linear);
+  EXPECT_EQ(longer.rope_factor, 4);
+  EXPECT_EQ(longer.kv_heads, 8) << "without --group-query-attention they are not grouped";
+  EXPECT_EQ(longer.rope_base, 10000);
+  EXPECT_FALSE(longer.zero_centered_norms || longer.qk_norm);
+  std::string ignored;
+  const model::Model gpt = model_of(shape + "--rotary-base 70000 --qk-layernorm --apply-layernorm-1p", &ignored);
+  EXPECT_EQ(gpt.rope_base, 70000);
+  EXPECT_NE(ignored.find("--qk-layernorm: model.qk_norm is of models of family llama and moe"), std::string::npos)
+      << ignored;
+  EXPECT_NE(ignored.find("--apply-layernorm-1p"), std::string::npos) << ignored;
+  EXPECT_THROW(model_of(llama + "--use-rope-scaling --rotary-seq-len-interpolation-factor 4"), InputError);
+  EXPECT_THROW(model_of(llama + "--rotary-base many"), InputError);
 }
 
 // What Megatron-LM has a flag for is never among what is left out.

@@ -1,6 +1,9 @@
 // Parameter counts against the published ones to the last parameter, and FLOPs against the published closed form.
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <string>
+
 #include "sim/plan/read_model.h"
 
 namespace rehearse::model {
@@ -86,14 +89,32 @@ TEST(Flops, OfBertAreOfPredictedTokensInTheHead) {
 }
 
 // The checkpoints of Raffel et al. 2020 (arXiv 1910.10683, section 3.7: 60, 220 and 770 million, 2.8 and 11 billion)
-// and of v1.1, as transformers counts T5ForConditionalGeneration (num_parameters()).
+// and of v1.1 and mT5, as transformers counts T5ForConditionalGeneration (num_parameters()).
 TEST(ParameterCount, OfT5IsThatOfItsCheckpoints) {
   const std::pair<const char*, std::int64_t> stated[] = {
-      {"t5-small", 60'506'624},       {"t5-base", 222'903'552},       {"t5-large", 737'668'096},
-      {"t5-3b", 2'851'598'336},       {"t5-11b", 11'307'321'344},     {"t5-v1.1-small", 76'961'152},
-      {"t5-v1.1-base", 247'577'856},  {"t5-v1.1-large", 783'150'080}, {"t5-v1.1-xl", 2'849'757'184},
-      {"t5-v1.1-xxl", 11'135'332'352}};
+      {"t5-small", 60'506'624},        {"t5-base", 222'903'552},       {"t5-large", 737'668'096},
+      {"t5-3b", 2'851'598'336},        {"t5-11b", 11'307'321'344},     {"t5-v1.1-small", 76'961'152},
+      {"t5-v1.1-base", 247'577'856},   {"t5-v1.1-large", 783'150'080}, {"t5-v1.1-xl", 2'849'757'184},
+      {"t5-v1.1-xxl", 11'135'332'352}, {"mt5-small", 300'176'768},     {"mt5-base", 582'401'280},
+      {"mt5-large", 1'229'581'312},    {"mt5-xl", 3'742'619'648},      {"mt5-xxl", 12'921'057'280}};
   for (const auto& [name, parameters] : stated) EXPECT_EQ(parameter_count(preset(name)), parameters) << name;
+}
+
+// In millions, as the authors round them to one or two digits: google-research/text-to-text-transfer-transformer at
+// 368700f, released_checkpoints.md, "t5.1.1.small (~77 million parameters)" to xxl; Xue et al. 2021 (arXiv 2010.11934,
+// section 3.2) of mT5.
+TEST(ParameterCount, OfLaterT5IsWhatItsAuthorsState) {
+  struct Stated {
+    const char* name;
+    double millions, rounded_to;
+  };
+  for (const Stated& s : {Stated{"t5-v1.1-small", 77, 1}, Stated{"t5-v1.1-base", 250, 10},
+                          Stated{"t5-v1.1-large", 800, 100}, Stated{"t5-v1.1-xl", 3000, 1000},
+                          Stated{"t5-v1.1-xxl", 11000, 1000}, Stated{"mt5-small", 300, 10}, Stated{"mt5-base", 580, 10},
+                          Stated{"mt5-large", 1200, 100}, Stated{"mt5-xl", 3700, 100}, Stated{"mt5-xxl", 13000, 1000}})
+    EXPECT_EQ(std::round(static_cast<double>(parameter_count(preset(s.name))) / 1e6 / s.rounded_to) * s.rounded_to,
+              s.millions)
+        << s.name;
 }
 
 // 114 targets beside 512 inputs are those of the authors (random_spans_helper's docstring and T5's training).
@@ -178,8 +199,8 @@ TEST(ParameterCount, OfExpertsIsWhatTheirAuthorsState) {
   };
   const Stated stated[] = {{"mixtral-8x7b", 46.7, 12.9, 46'702'792'704, 12'879'925'248},
                            {"mixtral-8x22b", 141, 39, 140'620'634'112, 39'152'031'744},
-                           {"qwen3-30b-a3b", 30.5, 3.3, 30'532'122'624 - 48 * 256, 3'353'020'416},
-                           {"qwen3-235b-a22b", 235, 22, 235'093'634'560 - 94 * 256, 22'190'739'456}};
+                           {"qwen3-30b-a3b", 30.5, 3.3, 30'532'122'624, 3'353'032'704},
+                           {"qwen3-235b-a22b", 235, 22, 235'093'634'560, 22'190'763'520}};
   for (const Stated& s : stated) {
     const Model m = preset(s.name);
     EXPECT_EQ(parameter_count(m), s.parameters) << s.name;

@@ -87,7 +87,7 @@ TEST_F(HfTest, CountsAreThoseOfTheCheckpoints) {
       {"gpt2", 124'439'808},
       {"mistral-7b", 7'241'732'096},
       {"qwen2.5-7b", 7'615'616'512},
-      {"qwen3-30b-a3b", 30'532'122'624 - 48 * 2 * 128},              // less the norms of queries and keys
+      {"qwen3-30b-a3b", 30'532'122'624},
       {"deepseek-v3", 671'026'419'200 - 58 * 256 + 11'610'067'968},  // less the routers' biases, with the module
       {"deepseek-v2-lite", 15'706'484'224},
       {"opt-6.7b", 6'658'473'984},
@@ -105,6 +105,7 @@ TEST_F(HfTest, CountsAreThoseOfTheCheckpoints) {
       {"gemma-3-1b", 999'885'952},
       {"t5-base", 222'903'552},
       {"t5-v1_1-base", 247'577'856},
+      {"mt5-small", 300'176'768},
       {"bert-base-uncased", 110'106'428},  // as BertForPreTraining: the file is of BertForMaskedLM, without the pooler
   };
   for (const Published& each : published) {
@@ -177,7 +178,7 @@ TEST_F(HfTest, WhatWasReadAssumedAndIgnoredIsSaid) {
   EXPECT_TRUE(says(v3, "quantization_config (see training.precision)"));
   EXPECT_EQ(v3.expert_groups, 8);
   EXPECT_EQ(v3.groups_per_token, 4);
-  EXPECT_TRUE(says(file("qwen3-30b-a3b"), "norms of each head's queries and keys are left out"));
+  EXPECT_TRUE(file("qwen3-30b-a3b").qk_norm);
   EXPECT_TRUE(
       says(file("llama-2-7b"), "head_dim hidden_size / num_attention_heads, attention_bias false, mlp_bias false"));
   EXPECT_TRUE(says(changed("gpt2", "\"n_ctx\"", "\"use_flash\": true, \"n_ctx\""),
@@ -211,6 +212,38 @@ TEST_F(HfTest, OfGemmaCapsNormsAndBasesAreRead) {
       << "null: not capped";
   changed("gemma-2b", "\"attention_bias\": false", "\"attention_bias\": true");
   EXPECT_EQ(problem(), "5:21: true: biases of attention's products alone are not available yet");
+}
+
+TEST_F(HfTest, AnglesAreRead) {
+  const auto angles = [](const Model& m) {
+    return fmt::format("{} {} {} {} {} {}", m.rope_base, static_cast<int>(m.rope_scaling), m.rope_factor,
+                       m.rope_low_freq_factor, m.rope_high_freq_factor, m.rope_trained_len);
+  };
+  EXPECT_EQ(angles(file("llama-2-7b")), "10000 0 8 1 4 8192");
+  EXPECT_EQ(angles(file("llama-3-8b")), "500000 0 8 1 4 8192");
+  EXPECT_EQ(angles(file("llama-3.2-1b")), "500000 2 32 1 4 8192");
+  EXPECT_EQ(angles(file("mixtral-8x7b")), "1000000 0 8 1 4 8192");
+  EXPECT_EQ(angles(file("command-r")), "8000000 0 8 1 4 8192");
+  EXPECT_EQ(angles(changed("mixtral-8x7b", "  \"rope_theta\": 1000000.0,\n", "")), "1000000 0 8 1 4 8192");
+  const std::string none = "\"rope_scaling\": null", is = "\"rope_scaling\": ";
+  EXPECT_EQ(angles(changed("gemma-3-1b", none, is + "{\"factor\": 8.0, \"rope_type\": \"linear\"}")),
+            "1000000 1 8 1 4 8192");
+  EXPECT_EQ(angles(changed("llama-3-8b", none,
+                           is + "{\"type\": \"yarn\", \"factor\": 4.0, \"original_max_position_embeddings\": 32768}")),
+            "500000 3 4 1 4 32768");
+  const Model longer = changed("phi-3-mini", none, is + "{\"type\": \"longrope\", \"long_factor\": [1.0]}");
+  EXPECT_EQ(longer.rope_scaling, RotationScaling::none);
+  EXPECT_TRUE(says(longer, "angles of the kind 'longrope'"));
+  // As transformers 5 has it, with one for each kind of layer too.
+  EXPECT_EQ(angles(changed("llama-3-8b", none,
+                           "\"rope_parameters\": {\"rope_theta\": 70000, \"rope_type\": \"linear\", \"factor\": 2}")),
+            "70000 1 2 1 4 8192");
+  const Model both = changed("gemma-3-1b", none,
+                             "\"rope_parameters\": {\"full_attention\": {\"rope_theta\": 3000000, \"rope_type\": "
+                             "\"linear\", \"factor\": 4}, \"sliding_attention\": {\"rope_theta\": 20000}}");
+  EXPECT_EQ(angles(both), "3000000 1 4 1 4 8192");
+  EXPECT_EQ(both.rope_base_local, 20000);
+  expect_sound();
 }
 
 TEST_F(HfTest, DefaultsAreThoseOfTheKind) {

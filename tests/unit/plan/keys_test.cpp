@@ -143,6 +143,8 @@ std::string dump(const Scenario& s) {
                      m.relative_distance);
   out += fmt::format(" {} {} {} {} {} {} {} {} {}", m.scaled_embeddings, m.zero_centered_norms, m.post_norms, m.qk_norm,
                      m.attention_softcap, m.logit_softcap, m.query_scale, m.rope_base, m.rope_base_local);
+  out += fmt::format(" {} {} {} {} {}", static_cast<int>(m.rope_scaling), m.rope_factor, m.rope_low_freq_factor,
+                     m.rope_high_freq_factor, m.rope_trained_len);
   out += fmt::format(" {} {} {} {} {}", static_cast<int>(m.routing), m.routing_exponent,
                      static_cast<int>(m.routing_per), m.buffer_factor,
                      fmt::join(m.routing_table.empty() ? std::vector<double>{} : m.routing_table.front(), ","));

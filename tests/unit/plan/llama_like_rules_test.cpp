@@ -35,6 +35,13 @@ TEST(LlamaLikeRules, WhatDoesNotGoTogether) {
                   "model.rope_base: latent attention has"));
   EXPECT_TRUE(has(only("zero_centered_norms: true", "training: {precision: fp8}\n"),
                   "training.precision: norms around 1 have no kernel that casts to 8 bits"));
+  EXPECT_TRUE(
+      has(only("rope_scaling: linear, position: learned"), "model.rope_scaling: has no meaning without rotated"));
+  EXPECT_TRUE(has(only("rope_factor: 4"), "model.rope_factor: has no meaning without rope_scaling"));
+  EXPECT_TRUE(has(only("rope_scaling: llama3, rope_high_freq_factor: 1"),
+                  "model.rope_high_freq_factor: 1 is not above rope_low_freq_factor = 1"));
+  EXPECT_TRUE(has(only("rope_scaling: yarn, kv_lora_rank: 8, qk_nope_head_dim: 8, qk_rope_head_dim: 8, v_head_dim: 8"),
+                  "model.rope_scaling: latent attention has"));
   EXPECT_TRUE(has(only("attention_softcap: -1"), "model.attention_softcap"));
   EXPECT_TRUE(has(only("rope_base: 0"), "model.rope_base"));
 }

@@ -78,9 +78,12 @@ TEST(PerformedKeys, HaveEveryKeyOfModelPlanAndTraining) {
 TEST(PerformedKeys, OfLlamasChangeWithTheirKeys) {
   for (const std::string change :
        {"scaled_embeddings=true", "zero_centered_norms=true", "post_norms=true", "qk_norm=true", "attention_softcap=50",
-        "logit_softcap=30", "query_scale=4", "rope_base=500000", "rope_base_local=100"}) {
+        "logit_softcap=30", "query_scale=4", "rope_base=500000", "rope_base_local=100", "rope_scaling=linear",
+        "rope_factor=2", "rope_low_freq_factor=2", "rope_high_freq_factor=8", "rope_trained_len=4096"}) {
     const std::string key = "model." + change.substr(0, change.find('='));
-    EXPECT_NE(of(kLlama, {"model." + change}).at(key), of(kLlama).at(key)) << change;
+    std::vector<std::string> changes = {"model." + change};
+    if (key != "model.rope_scaling") changes.push_back("model.rope_scaling=llama3");
+    EXPECT_NE(of(kLlama, changes).at(key), of(kLlama).at(key)) << change;
   }
 }
 

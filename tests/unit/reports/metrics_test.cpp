@@ -25,6 +25,16 @@ TEST(Metrics, AreInPrometheusFormat) {
   EXPECT_TRUE(text.ends_with("rehearse_tokens_per_second{scenario=\"GPT, tiny\"} 2048\n")) << text;
 }
 
+TEST(Metrics, OfModulesLossesAreApart) {
+  const std::string text =
+      prometheus_text({.scenario = "V3", .loss = 6.5, .loss_parts = {{"model", 5}, {"mtp1", 5.25}}});
+  EXPECT_NE(text.find("\nrehearse_loss{scenario=\"V3\"} 6.5\n# HELP rehearse_loss_part "), std::string::npos) << text;
+  EXPECT_NE(text.find("\n# TYPE rehearse_loss_part gauge\nrehearse_loss_part{scenario=\"V3\",part=\"model\"} 5\n"
+                      "rehearse_loss_part{scenario=\"V3\",part=\"mtp1\"} 5.25\n"),
+            std::string::npos)
+      << text;
+}
+
 TEST(Metrics, EscapeLabelsAndSayWhatIsNoNumber) {
   const std::string text =
       prometheus_text({.scenario = "a \"b\"\\c\nd", .loss = std::numeric_limits<double>::quiet_NaN()});

@@ -109,6 +109,16 @@ TEST(ResultJson, HasEveryKeyInOrderAndExactNumbers) {
   EXPECT_EQ(to_json(small_result()), kGolden);
 }
 
+TEST(ResultJson, LossesThatMakeUpTheLossComeBehindIt) {
+  Result r = small_result();
+  r.loss_parts = {{"model", {2, 1.75}}, {"mtp1", {5, 4.5}}};
+  const std::string text = to_json(r);
+  EXPECT_TRUE(
+      text.ends_with("  \"loss\": [\n    2.5,\n    2.25\n  ],\n  \"loss_parts\": {\n    \"model\": [\n      "
+                     "2.0,\n      1.75\n    ],\n    \"mtp1\": [\n      5.0,\n      4.5\n    ]\n  }\n}\n"))
+      << text;
+}
+
 TEST(ResultJson, BreakdownSumsToTheStepTimeToThePicosecond) {
   const Result r = small_result();
   ASSERT_EQ(std::accumulate(r.breakdown_ps.begin(), r.breakdown_ps.end(), std::int64_t{0}), r.step_time_ps);

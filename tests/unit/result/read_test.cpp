@@ -59,7 +59,8 @@ std::string replaced(std::string text, const std::string& from, const std::strin
 constexpr char kHeading[] = "id,rank,stage,stream,kind,phase,shape,start_ps,duration_ps,coverage,bytes,flops\n";
 
 TEST_F(ReadDirectory, WhatWasWrittenComesBack) {
-  const Result written = small_result();
+  Result written = small_result();
+  written.loss_parts = {{"model", {2, 1.75}}, {"mtp1", {5, 4.5}}};
   write_directory(written, dir_);
   const StoredResult stored = read_directory(dir_);
   const Result& r = stored.result;
