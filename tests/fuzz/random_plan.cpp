@@ -153,6 +153,7 @@ class Writer {
     if (c_.once_in(4)) text += "  overlap_grad_reduce: false\n";
     if (c_.once_in(4)) text += "  overlap_param_gather: false\n";
     if (c_.once_in(4)) text += "  overlap_tensor_backward: false\n";
+    if (c_.once_in(4)) text += "  fused_weight_gradient: false\n";
     constexpr const char* epilogues[] = {"all", "gelu", "bias_gradient"};
     if (c_.once_in(4)) text += fmt::format("  fused_epilogues: {}\n", c_.of(epilogues));
     if (c_.once_in(6)) text += "  rank_order: [data, tensor, context, expert, pipeline]\n";
