@@ -153,13 +153,13 @@ class Writer {
     if (c_.once_in(4)) text += "  overlap_grad_reduce: false\n";
     if (c_.once_in(4)) text += "  overlap_param_gather: false\n";
     if (c_.once_in(4)) text += "  overlap_tensor_backward: false\n";
-    if (c_.once_in(4)) text += "  fused_weight_gradient: false\n";
     constexpr const char* epilogues[] = {"all", "gelu", "bias_gradient"};
     if (c_.once_in(4)) text += fmt::format("  fused_epilogues: {}\n", c_.of(epilogues));
     if (c_.once_in(6)) text += "  rank_order: [data, tensor, context, expert, pipeline]\n";
     if (c_.once_in(5)) text += "  offload_optimizer: true\n";
     if (text.find("offload_optimizer") != std::string::npos && c_.once_in(2)) text += "  offload_parameters: true\n";
     if (text.find("recompute: full") != std::string::npos && c_.once_in(2)) text += "  offload_activations: true\n";
+    if (c_.once_in(4)) text += "  fused_weight_gradient: false\n";
     return text;
   }
 
