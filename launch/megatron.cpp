@@ -212,6 +212,7 @@ const std::vector<FieldRow>& megatron_plan_rows() {
       {"plan.sequence_parallel", "sequence-parallel", Mapped::flag, "false"},
       {"plan.overlap_grad_reduce", "overlap-grad-reduce", Mapped::flag, "false"},
       {"plan.overlap_param_gather", "overlap-param-gather", Mapped::flag, "false"},
+      {"plan.fused_weight_gradient", "no-gradient-accumulation-fusion", Mapped::no_flag, "true"},
       {"plan.overlap_expert_exchange", "overlap-moe-expert-parallel-comm", Mapped::flag, "false"},
       {"plan.overlap_shared_experts", "moe-shared-expert-overlap", Mapped::flag, "false"},
       {"plan.cuda_graphs",

@@ -46,7 +46,7 @@ struct FrameworkProfile {
   Bytes bucket_per_replica{0};
   bool layers_by_cost = false;  // plan.layers_per_stage: auto is by the cost of layers and head (layers_by_cost.h)
   // Lowering.
-  bool fused_weight_gradient = true;    // weight gradients accumulate inside the matmul; false: a separate add kernel
+  bool fused_weight_gradient = true;    // plan.fused_weight_gradient
   bool fused_residual_gradient = true;  // norm backward adds the residual's gradient; false: a separate add kernel
   bool batched_point_to_point =
       false;                          // pipeline send and the next receive as one group op the compute stream waits for

@@ -259,6 +259,16 @@ std::vector<Key> plan_keys() {
        .field = &Plan::overlap_tensor_backward,
        .framework = [](const FrameworkProfile& p) -> std::string { return yes(p.overlap_tensor_backward); },
        .in_result = true},
+      {.path = "plan.fused_weight_gradient",
+       .type = KeyType::boolean,
+       .origin = Default::framework,
+       .meaning = "the product for a weight's gradient adds to the gradients of the step so far (Megatron's "
+                  "`gradient_accumulation_fusion`); `false`: it gives a tensor of its own in the products' type, which "
+                  "another kernel adds",
+       .example = "false",
+       .related = "training.grad_dtype framework",
+       .field = &Plan::fused_weight_gradient,
+       .framework = [](const FrameworkProfile& p) -> std::string { return yes(p.fused_weight_gradient); }},
       {.path = "plan.cuda_graphs",
        .type = KeyType::choice,
        .fallback = "none",

@@ -103,7 +103,8 @@ struct Plan {
   Bytes bucket{25 << 20};           // gradient bytes a bucket; transfers start when it is full
   bool bucket_given = false;        // else it is the framework's
   bool overlap_grad_reduce = true, overlap_param_gather = true, overlap_tensor_backward = true;
-  std::int64_t reuse_distance = 0;  // elements; 0: recomputed layers keep their weights for backward
+  bool fused_weight_gradient = true;  // weight gradients accumulate in the matmul
+  std::int64_t reuse_distance = 0;    // elements; 0: recomputed layers keep their weights for backward
   bool sequence_parallel = false;
   CudaGraphs cuda_graphs = CudaGraphs::none;
   FusedEpilogues fused_epilogues = FusedEpilogues::none;

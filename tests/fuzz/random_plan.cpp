@@ -172,6 +172,8 @@ class Writer {
     if (c_.once_in(5)) text += "  offload_optimizer: true\n";
     if (text.find("offload_optimizer") != std::string::npos && c_.once_in(2)) text += "  offload_parameters: true\n";
     if (text.find("recompute: full") != std::string::npos && c_.once_in(2)) text += "  offload_activations: true\n";
+    if (text.find("overlap_tensor_backward") != std::string::npos && c_.once_in(2))
+      text += "  fused_weight_gradient: false\n";
     return text;
   }
 

@@ -281,7 +281,7 @@ void ParameterStore::add_weight_gradient(Param& p, const std::string& name, Prod
   };
   if (transient_gradient(p) && !p.written) {
     emit(p.gradient);
-  } else if (context_.profile().fused_weight_gradient) {
+  } else if (context_.plan().fused_weight_gradient) {
     gemm.accumulate = true;
     reads.push_back({p.gradient});
     emit(p.gradient);

@@ -145,6 +145,7 @@ TEST_P(RoundTrip, AKeyOfAnotherPlanIsTheSameAgainOrListed) {
       {"model={preset: llama3-8b, rope_scaling: linear, rope_factor: 2.5}", "plan.tensor=2"},
       {"plan.zero=3", "plan.recompute=full", "framework=deepspeed", "plan.reuse_distance=1000000"},
       {"plan.cuda_graphs=layer", "framework=megatron-core", "plan.zero=1"},
+      {"plan.fused_weight_gradient=false", "framework=megatron-core"},
       {"model=mixtral-8x7b", "plan.expert=8", "plan.expert_dispatch=all_gather", "framework=megatron-core"},
   };
   for (const Assignments& assignments : plans) {

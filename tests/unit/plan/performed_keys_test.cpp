@@ -120,6 +120,7 @@ TEST(PerformedKeys, ChangeWithTheirKeys) {
                                    "plan.overlap_grad_reduce=false",
                                    "plan.overlap_param_gather=false",
                                    "plan.overlap_tensor_backward=false",
+                                   "plan.fused_weight_gradient=false",
                                    "plan.fused_epilogues=gelu",
                                    "plan.reuse_distance=1000",
                                    "plan.sequence_parallel=true",
