@@ -225,8 +225,8 @@ struct ParameterServers {
   bool known = false;
   std::int64_t servers = 0, workers = 0;
   std::int64_t own_devices = 0;  // beside the workers', which are Result::ranks
-  std::string consistency;  // a word of plan.consistency
-  std::int64_t bound = -1;  // plan.staleness; -1: none
+  std::string consistency;       // a word of plan.consistency
+  std::int64_t bound = -1;       // plan.staleness; -1: none
   std::int64_t backup_workers = 0;
   std::int64_t updates = 0, dropped = 0;  // gradients counted: applied; of iterations that were given up
   std::int64_t window_ps = 0;             // in which they were
