@@ -409,7 +409,8 @@ std::size_t Choices::below(std::size_t limit) {
 
 RandomPlan random_plan(Choices& choices, const std::string& calibration) {
   RandomPlan plan;
-  constexpr run::Fidelity kFidelities[] = {run::Fidelity::flow, run::Fidelity::step, run::Fidelity::analytic};
+  constexpr run::Fidelity kFidelities[] = {run::Fidelity::flow, run::Fidelity::flow, run::Fidelity::step,
+                                           run::Fidelity::analytic};
   plan.options.fidelity = choices.of(kFidelities);
   plan.options.steps = 2 + static_cast<int>(choices.below(2));
   plan.options.samples = choices.once_in(4) ? 3 : 0;
