@@ -78,19 +78,23 @@ Ranks make_ranks(Run& run, const std::vector<int>& reporters) {
   return ranks;
 }
 
-// All at once: they may meet in it. The first that fails is thrown on.
-void initialise(const Ranks& ranks) {
-  std::vector<std::exception_ptr> errors(ranks.size());
+// All at once: they may meet in it. What failed first by itself, and did not only wait for another, is thrown on.
+void initialise(const Run& run, const Ranks& ranks) {
+  std::vector<std::exception_ptr> errors(ranks.size()), waits(ranks.size());
   std::vector<std::thread> threads;
   for (std::size_t i = 0; i < ranks.size(); ++i)
     threads.emplace_back([&, i] {
       try {
         ranks[i]->initialise();
+      } catch (const WaitEnded&) {
+        waits[i] = std::current_exception();
       } catch (...) {
         errors[i] = std::current_exception();
+        run.world.stop().request();
       }
     });
   for (auto& thread : threads) thread.join();
+  errors.insert(errors.end(), waits.begin(), waits.end());
   for (const auto& error : errors)
     if (error) std::rethrow_exception(error);
 }
@@ -498,7 +502,7 @@ std::optional<Outcome> perform(const plan::Scenario& scenario, const program::Pr
   run.servers = servers.get();
   const std::vector<int> reporters = loss_reporters(grid, timelines);
   const Ranks ranks = make_ranks(run, reporters);
-  wait_for_others(run, "for the ranks to be connected", [&] { initialise(ranks); });
+  wait_for_others(run, "for the ranks to be connected", [&] { initialise(run, ranks); });
 
   run.began = wait_for_others(run, "at the beginning", [&] { return world.begin(); });
   TrainingLosses losses = run_ranks(run, ranks, reporters);

@@ -75,6 +75,8 @@ CpuRank::CpuRank(Run& run, int rank, bool reports_loss)
   }
   for (std::size_t g = 0; g < run.program.groups.size(); ++g)
     calls_before_.push_back(first_weights_.calls(static_cast<program::GroupId>(g)));
+  if (timeline.loss >= 0)
+    losses_.assign(static_cast<std::size_t>(timeline.role->buffers[timeline.loss].elements()), 0.0F);
   if (run.options.record_routing) routing_ = RoutingLog::of(run.scenario, run.grid, rank);
   if (run.choices) replay_.emplace(run.choices, run.scenario, run.grid, rank);
 }

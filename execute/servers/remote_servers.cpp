@@ -110,8 +110,18 @@ void RemoteServers::end(int) {
   for (std::size_t s = 0; s < servers(); ++s) tell(s, Kind::done, run_.options.steps);
 }
 
+// Other workers may be at work for as long as they need: that they are silent is for the servers to notice.
 void RemoteServers::finish() {
   if (listener_.joinable()) listener_.join();
+  for (std::size_t s = 0; s < servers(); ++s) {
+    char all_done = 0;
+    const auto transfer =
+        wire_.receive(rank_of(s), kServedLane, served_tag(ServedTopic::all_done, 0), &all_done, sizeof all_done);
+    while (!wire_.look(*transfer)) {
+      if (run_.world.stop().requested()) return;
+      if (run_.options.poll) run_.options.poll();
+    }
+  }
 }
 
 }  // namespace rehearse::execute

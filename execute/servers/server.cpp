@@ -26,7 +26,7 @@ Server::Server(Run& run, int number, const ServerOrder& order, bool remote)
       applied_(static_cast<std::size_t>(run.grid.ranks()), run.first_step),
       ended_(applied_),
       done_(applied_.size()),
-      last_word_(applied_.size()),
+      last_word_(applied_.size(), Clock::now()),
       decided_(run.first_step) {
   if (run.checkpoints == nullptr) return;
   run.checkpoints->add(number, state_.saved_state(run.timeline(0)));
@@ -172,14 +172,26 @@ void Server::check_deadlines() const {
   if (limit.count() <= 0) return;
   const Clock::time_point now = Clock::now();
   for (const ServerMessage& m : come_)
-    if (m.kind == Kind::pull && now - m.come >= limit) throw ServerWait(m.worker, wait_text(m));
-  // Nobody waits for the last worker but the end of the run.
-  if (!remote_ || std::count(done_.begin(), done_.end(), false) != 1) return;
-  const auto last = static_cast<std::size_t>(std::find(done_.begin(), done_.end(), false) - done_.begin());
-  const auto rank = static_cast<int>(last);
-  if (now - std::max(last_word_[last], *std::max_element(last_word_.begin(), last_word_.end())) >= limit)
-    throw ServerWait(rank, fmt::format("server {} {}, the last\n  {}", number_, waited_text(limit, {&rank, 1}),
-                                       run_.whereabouts(rank)));
+    if (m.kind == Kind::pull && now - met_at(m) >= limit) throw ServerWait(m.worker, wait_text(m));
+  // For the last workers nobody waits but the end of the run.
+  std::vector<int> last;
+  for (std::size_t w = 0; w < done_.size(); ++w)
+    if (!done_[w]) last.push_back(static_cast<int>(w));
+  if (!remote_ || last.empty() || last.size() == done_.size()) return;
+  if (now - *std::max_element(last_word_.begin(), last_word_.end()) < limit) return;
+  std::string text = fmt::format("server {} {}, the last", number_, waited_text(limit, last));
+  for (const int rank : last) text += "\n  " + run_.whereabouts(rank);
+  throw ServerWait(last.front(), text);
+}
+
+// With the mutex held: asynchronous workers that meet at a step that is due wait for others at work for as long as
+// these need. When the last of these spoke.
+Clock::time_point Server::met_at(const ServerMessage& pull) const {
+  Clock::time_point spoke = pull.come;
+  if (synchronous() || pull.iteration < due_) return spoke;
+  for (std::size_t w = 0; w < applied_.size(); ++w)
+    if (applied_[w] < due_) spoke = std::max(spoke, last_word_[w]);
+  return spoke;
 }
 
 // With the mutex held: who waited for whom.

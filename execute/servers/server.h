@@ -78,6 +78,7 @@ class Server {
   void save_if_due();
   bool counts(int worker, std::int64_t iteration);
   void check_deadlines() const;
+  Clock::time_point met_at(const ServerMessage& pull) const;
   std::string wait_text(const ServerMessage& message) const;
   std::int64_t slowest() const;
 

@@ -55,6 +55,9 @@ class ServerProcess::Impl {
       throw;
     }
     for (std::thread& thread : threads) thread.join();
+    if (run_.world.stop().requested()) return;
+    for (int worker = 0; worker < run_.grid.ranks(); ++worker)
+      wire_.post(worker, kServedLane, served_tag(ServedTopic::all_done, 0), "a");
   }
 
   ServedRecords records() const { return {{}, {server_.record(run_.options.keep_parameters)}}; }

@@ -22,7 +22,7 @@ struct ServedHeader {
   std::int64_t iteration = 0, bytes = 0;
 };
 
-enum class ServedTopic : std::int64_t { header, body, values, verdict, decided };
+enum class ServedTopic : std::int64_t { header, body, values, verdict, decided, all_done };
 inline std::uint64_t served_tag(ServedTopic topic, std::int64_t sequence) {
   return make_tag(TagKind::served, static_cast<std::int64_t>(topic), sequence);
 }

@@ -215,6 +215,24 @@ INSTANTIATE_TEST_SUITE_P(
         Served{"one_spare", {"plan.servers=2", "plan.backup_workers=1", "training.global_batch=6"}}),
     [](const auto& test) { return test.param.name; });
 
+// A spare worker gives up its first iteration before it has a loss: the step's loss is that of the others.
+TEST(ParameterServersPerformed, ASpareWorkerGivesUpItsFirstIteration) {
+  const plan::Scenario scenario = scenario_from(
+      kLinear, {"plan.servers=1", "plan.consistency=synchronous", "plan.backup_workers=1", "training.global_batch=6"});
+  const program::Program program = lower::lower(scenario);
+  execute::Options options;
+  options.steps = 2;
+  options.before_op = [](int rank, std::int64_t step, const program::Op& op) {
+    if (rank == 3 && step == 0 && op.name == "linear0.forward")
+      std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  };
+  const execute::Outcome outcome = execute::perform(scenario, program, options);
+  ASSERT_EQ(outcome.result.loss.size(), 2U);
+  for (const account::ServerEvent& e : outcome.server_events)
+    EXPECT_FALSE(e.worker == 3 && e.iteration == 0 && e.act == account::ServerAct::apply);
+  for (const double loss : outcome.result.loss) EXPECT_GT(loss, 0);
+}
+
 // Synchronous servers are data parallelism by other means.
 TEST(ParameterServersPerformed, TogetherAreDataParallel) {
   const execute::Outcome served = perform(kLinear, {"plan.servers=2"}), reduced = perform(kLinear, {});

@@ -129,21 +129,24 @@ struct PostedMessage {
 class GlooWire : public Wire {
  public:
   GlooWire(const WireOptions& options, const Stop& stop, std::function<void(int)> lost)
-      : options_(options), stop_(stop), lost_(std::move(lost)) {
+      : options_(options), stop_(stop), lost_(std::move(lost)), posted_(static_cast<std::size_t>(options.lanes)) {
     connect();
     lookout_ = std::thread([this] { look_out(); });
-    delivery_ = std::thread([this] { deliver(); });
+    for (Posted& lane : posted_) lane.thread = std::thread([this, &lane] { deliver(lane.messages); });
   }
 
   ~GlooWire() override {
     {
       std::unique_lock lock(posted_mutex_);
       const auto deadline = Clock::now() + options_.timeout;
-      while (!posted_.empty() && !stop_.requested() && Clock::now() < deadline) posted_changed_.wait_for(lock, kLook);
+      const auto delivered = [this] {
+        return std::all_of(posted_.begin(), posted_.end(), [](const Posted& lane) { return lane.messages.empty(); });
+      };
+      while (!delivered() && !stop_.requested() && Clock::now() < deadline) posted_changed_.wait_for(lock, kLook);
       closing_ = true;
       posted_changed_.notify_all();
     }
-    delivery_.join();
+    for (Posted& lane : posted_) lane.thread.join();
     closed_ = true;
     lookout_.join();
   }
@@ -176,7 +179,7 @@ class GlooWire : public Wire {
     message->bytes = std::move(bytes);
     message->transfer = send(to, lane, tag, message->bytes.data(), message->bytes.size());
     const std::lock_guard lock(posted_mutex_);
-    posted_.push_back(std::move(message));
+    posted_[static_cast<std::size_t>(lane)].messages.push_back(std::move(message));
     posted_changed_.notify_all();
   }
 
@@ -265,14 +268,17 @@ class GlooWire : public Wire {
     }
   }
 
-  void deliver() {
+  using Messages = std::deque<std::unique_ptr<PostedMessage>>;
+
+  // Frees what has been fetched, lane by lane: losses, which the root takes step by step, keep no gradients waiting.
+  void deliver(Messages& posted) {
     std::unique_lock lock(posted_mutex_);
     while (!closing_) {
-      if (posted_.empty()) {
+      if (posted.empty()) {
         posted_changed_.wait(lock);
         continue;
       }
-      PostedMessage& message = *posted_.front();
+      PostedMessage& message = *posted.front();
       lock.unlock();
       bool done = false;
       try {
@@ -282,7 +288,7 @@ class GlooWire : public Wire {
       }
       lock.lock();
       if (!done) continue;
-      posted_.pop_front();
+      posted.pop_front();
       posted_changed_.notify_all();
     }
   }
@@ -295,9 +301,13 @@ class GlooWire : public Wire {
   std::list<Watched> watched_;
   std::mutex posted_mutex_;
   std::condition_variable posted_changed_;
-  std::deque<std::unique_ptr<PostedMessage>> posted_;
+  struct Posted {
+    Messages messages;
+    std::thread thread;
+  };
+  std::vector<Posted> posted_;  // by lane
   std::atomic<bool> closing_ = false, closed_ = false;
-  std::thread lookout_, delivery_;
+  std::thread lookout_;
 };
 
 }  // namespace
