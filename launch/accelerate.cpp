@@ -93,6 +93,20 @@ Exported export_accelerate(const plan::Scenario& s, std::int64_t gpus_a_node) {
 
 namespace {
 
+// Weights come from rank 0 where either key is true; FSDP2 has no sync_module_states, it goes by the other alone.
+void take_first_weights(Taken& taken, bool second) {
+  const char* efficient = "fsdp_config.fsdp_cpu_ram_efficient_loading";
+  const char* from = nullptr;
+  bool broadcast = false;
+  for (const char* key : {"fsdp_config.fsdp_sync_module_states", efficient}) {
+    if (!taken.has(key) || (second && key != efficient)) continue;
+    const bool is = taken.flag(key);
+    if (from == nullptr || is) from = key;
+    broadcast = broadcast || is;
+  }
+  if (from != nullptr) taken.put("training.first_weights", broadcast ? "broadcast" : "seeded", taken.find(from));
+}
+
 void take_fsdp(Taken& taken) {
   const auto version = taken.integer("fsdp_config.fsdp_version");
   const bool again = taken.has("fsdp_config.fsdp_reshard_after_forward") && version.value_or(1) == 2;
@@ -122,8 +136,7 @@ void take_fsdp(Taken& taken) {
   }
   taken.put("plan.recompute", taken.flag("fsdp_config.fsdp_activation_checkpointing") ? "full" : "none",
             taken.find("fsdp_config.fsdp_activation_checkpointing"));
-  for (const char* key : {"fsdp_config.fsdp_sync_module_states", "fsdp_config.fsdp_cpu_ram_efficient_loading"})
-    if (taken.has(key)) taken.put("training.first_weights", taken.flag(key) ? "broadcast" : "seeded", taken.find(key));
+  take_first_weights(taken, version.value_or(1) == 2);
   if (taken.flag("fsdp_config.fsdp_offload_params")) taken.ignore("fsdp_offload_params: what is held on hosts");
   for (const char* key : {"fsdp_offload_params", "fsdp_version", "fsdp_auto_wrap_policy"})
     taken.find(fmt::format("fsdp_config.{}", key));

@@ -96,6 +96,7 @@ class Taken {
 
  private:
   void used(const Setting& setting, const std::string& ours);
+  void drop_gpudirect_where_refused(const std::string& topology, const std::string& data_root);
   // Variables of the environment are no options.
   std::string prefix_of(const Setting& s) const { return s.key.starts_with("NCCL_") ? "" : prefix_; }
   std::string file_, prefix_;
@@ -107,6 +108,9 @@ class Taken {
   formats::Report report_;
   Diagnostics problems_;
 };
+
+// Whether a topology is said by its path, not by its name.
+bool names_file(std::string_view topology);
 
 // NCCL's variables as lines "NAME=value" for the scenario's pinned collectives; and back, of NCCL_ALGO and NCCL_PROTO.
 std::vector<std::string> nccl_variables(Said& said);

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <charconv>
+#include <string>
+#include <vector>
 
 #include "launch/fields.h"
 #include "sim/base/diagnostics.h"
@@ -32,7 +34,37 @@ std::string misspelt(const std::string& key, const std::vector<std::string>& nam
   return close && !key.empty() && meant.front() == key.front() ? meant : "";
 }
 
+// Why the topology refuses cluster.gpudirect with this value (sim/cluster/topology.cpp); "": it takes it, or cannot be
+// read, which others report.
+std::string refusal_of_gpudirect(const std::string& topology, const std::string& data_root, bool direct) {
+  const bool file = names_file(topology);
+  if (!file && data_root.empty()) return "";
+  try {
+    Diagnostics unheard;
+    const Document document =
+        Document::from_file(file ? topology : fmt::format("{}/topologies/{}.yaml", data_root, topology), unheard);
+    const Node root = document.root();
+    if (root.kind() != Node::Kind::mapping) return "";
+    const std::string kind = root.get("kind").as_text().value_or("");
+    if (!direct && !(kind == "composed" && root.has("pcie")))
+      return fmt::format("the nodes of {} have no PCIe links by which devices and NICs reach their host", topology);
+    if (kind == "local" || kind == "links") return fmt::format("{} is no cluster of accelerators", topology);
+  } catch (const InputError&) {
+  }
+  return "";
+}
+
 }  // namespace
+
+void Taken::drop_gpudirect_where_refused(const std::string& topology, const std::string& data_root) {
+  const std::string key = "cluster.gpudirect", value = value_of(key);
+  if (value.empty()) return;
+  const std::string why = refusal_of_gpudirect(topology, data_root, value != "false");
+  if (why.empty()) return;
+  ignore(one_line(fmt::format("NCCL_NET_GDR_LEVEL: {}", why)));
+  std::erase_if(report_.used, [&](const std::string& line) { return line.ends_with(": " + key + " " + value); });
+  keys_.erase(key), places_.erase(key);
+}
 
 Imported Taken::finish(std::string format, const ImportHints& hints, std::string_view framework) {
   const std::vector<std::string> names(asked_.begin(), asked_.end());
@@ -57,6 +89,7 @@ Imported Taken::finish(std::string format, const ImportHints& hints, std::string
     cluster = kUsualCluster;
     assume(fmt::format("the topology {} (--cluster)", cluster));
   }
+  drop_gpudirect_where_refused(cluster, hints.data_root);
   if (hints.gpus > 0) {
     keys_["cluster.gpus"] = fmt::format("{}", hints.gpus);
   } else if (!given("cluster.gpus")) {

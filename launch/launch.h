@@ -39,6 +39,7 @@ struct ImportHints {
   std::string model;    // a preset; "": what the file says
   std::string cluster;  // a topology
   std::int64_t gpus = 0;
+  std::string data_root = {};  // of named topologies; "": of those it is not known what their nodes have
 };
 
 struct Imported {

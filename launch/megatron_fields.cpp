@@ -104,7 +104,8 @@ void take_angles(Taken& taken) {
   if (taken.flag("use-rope-scaling")) {
     taken.put("model.rope_scaling", "llama3", taken.find("use-rope-scaling"));
     taken.row({"model.rope_factor", "rope-scaling-factor", Mapped::number, ""});
-    if (taken.has(linear)) taken.error(*taken.find(linear), "does not go with --use-rope-scaling", "one of them");
+    if (const auto factor = taken.integer(linear); factor && *factor != 1)  // 1: as without it
+      taken.error(*taken.find(linear), "does not go with --use-rope-scaling", "one of them");
   } else if (const auto factor = taken.integer(linear); factor && *factor != 1) {
     taken.put("model.rope_scaling", "linear", taken.find(linear));
     taken.put("model.rope_factor", fmt::format("{}", *factor), taken.find(linear));

@@ -11,6 +11,7 @@
 #include <string_view>
 
 #include "launch/fields.h"
+#include "sim/base/document.h"
 #include "sim/base/text_check.h"
 
 namespace rehearse::launch {
@@ -100,7 +101,25 @@ bool offered(std::string_view collective, std::string_view algorithm) {
   return algorithm == "ring" || algorithm == "nvls" || algorithm == "pat" || algorithm == "collnet_direct";
 }
 
+// What the scenario says, else a topology's own file; those of names have no word of it.
+bool gpudirect_of(const plan::ClusterRequest& cluster) {
+  for (auto one = cluster.overrides.rbegin(); one != cluster.overrides.rend(); ++one)
+    if (one->first == "gpudirect") return one->second != "false";
+  if (!names_file(cluster.topology)) return true;
+  try {
+    Diagnostics unheard;  // the topology's own reader reports them
+    const Document document = Document::from_file(cluster.topology, unheard);
+    return document.root().kind() != Node::Kind::mapping || document.root().boolean("gpudirect", true);
+  } catch (const InputError&) {
+    return true;
+  }
+}
+
 }  // namespace
+
+bool names_file(std::string_view topology) {
+  return topology.find('/') != std::string_view::npos || topology.ends_with(".yaml") || topology.ends_with(".yml");
+}
 
 std::vector<std::string> nccl_variables(Said& said) {
   std::map<std::string, std::vector<std::string>> algorithms, protocols;
@@ -118,7 +137,7 @@ std::vector<std::string> nccl_variables(Said& said) {
     add(protocols[std::string(kind)], theirs_of(kNcclProtocols, pin.protocol));
   }
   std::vector<std::string> lines;
-  if (!said.scenario().cluster.gpudirect) lines.emplace_back("NCCL_NET_GDR_LEVEL=LOC");
+  if (!gpudirect_of(said.scenario().cluster)) lines.emplace_back("NCCL_NET_GDR_LEVEL=LOC");
   for (const auto& [variable, all] : {std::pair{"NCCL_ALGO", algorithms}, {"NCCL_PROTO", protocols}}) {
     std::string text;
     for (const auto& [kind, words] : all) {
@@ -131,19 +150,24 @@ std::vector<std::string> nccl_variables(Said& said) {
   return lines;
 }
 
-// NCCL_NET_GDR_LEVEL: how far a GPU and a NIC may be apart for direct transfers; LOC, 0: never (NCCL user guide,
-// environment variables).
+// NCCL_NET_GDR_LEVEL: how far a GPU and a NIC may be apart for direct transfers (NCCL user guide, environment
+// variables). A name of topoPathTypeStr, from near to far, or a number from before there were names, of which NCCL
+// takes any and those above the last as the last (ncclGetLevel, src/graph/paths.cc). A NIC is at PIX at the nearest, so
+// that nearer levels mean never.
 void take_gpudirect(Taken& taken) {
   if (!taken.has("NCCL_NET_GDR_LEVEL")) return;
   const Setting* setting = taken.find("NCCL_NET_GDR_LEVEL");
   const std::optional<std::string> text = taken.text("NCCL_NET_GDR_LEVEL");
   if (!text) return;
-  constexpr std::array<std::string_view, 5> kLevels = {"LOC", "PIX", "PXB", "PHB", "SYS"};
-  const bool number = text->size() == 1 && (*text)[0] >= '0' && (*text)[0] <= '9';
-  if (!number && std::find(kLevels.begin(), kLevels.end(), *text) == kLevels.end())
+  constexpr std::array<std::string_view, 10> kLevels = {"LOC", "NVL", "NVB", "C2C", "PIX",
+                                                        "PXB", "P2C", "PXN", "PHB", "SYS"};
+  constexpr std::ptrdiff_t kNearestNic = 4;
+  const bool number = !text->empty() && text->find_first_not_of("0123456789") == std::string::npos;
+  const auto level = std::find(kLevels.begin(), kLevels.end(), *text);
+  if (!number && level == kLevels.end())
     return taken.error(*setting, fmt::format("{} is no distance of NCCL's", detail::shown(*text)),
                        "LOC, PIX, PXB, PHB or SYS");
-  const bool never = *text == "LOC" || *text == "0";
+  const bool never = number ? text->find_first_not_of('0') == std::string::npos : level - kLevels.begin() < kNearestNic;
   taken.put("cluster.gpudirect", never ? "false" : "true", setting);
   if (!never) taken.assume("GPUs and NICs are near enough for NCCL_NET_GDR_LEVEL=" + *text);
 }

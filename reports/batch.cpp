@@ -24,6 +24,7 @@ std::int64_t integer(const result::Result& r, const char* key) {
 }  // namespace
 
 Batch batch_of(const result::Result& r) {
+  if (r.reinforcement.known) return {};  // of several updates
   const Batch batch{integer(r, "plan.micro_batch"), integer(r, "plan.micro_batches"),
                     integer(r, "plan.data") - integer(r, "plan.backup_workers"), integer(r, "training.seq_len")};
   double product = 1;  // a file may say anything

@@ -15,7 +15,8 @@ struct Batch {
   std::int64_t global() const { return micro_batch * micro_batches * data; }     // sequences or samples; 0: not known
   std::int64_t units() const { return global() * (seq_len > 0 ? seq_len : 1); }  // tokens or samples a step
 };
-// From the scenario's resolved keys; zeros where the result does not have them.
+// From the scenario's resolved keys; zeros where the result does not have them, and of a step
+// of reinforcement learning, whose updates have batches of packed rows.
 Batch batch_of(const result::Result& r);
 
 // "1,536 sequences = micro-batch 1 x 96 micro-batches x data 16; 3,145,728 tokens a step"; "" if it is not known.

@@ -17,6 +17,12 @@ double share_of_step(const result::Result& r, std::int64_t ps) {
   return r.step_time_ps > 0 ? static_cast<double>(ps) / static_cast<double>(r.step_time_ps) : 0;
 }
 
+// "512 sequences"
+std::string sequences_of_update(const result::Result& r) {
+  const auto found = r.scenario.find("training.global_batch");
+  return found == r.scenario.end() ? "a batch" : found->second + " sequences";
+}
+
 }  // namespace
 
 std::vector<std::pair<std::string, std::string>> reinforcement_rows(const result::Result& r) {
@@ -26,9 +32,9 @@ std::vector<std::pair<std::string, std::string>> reinforcement_rows(const result
   std::vector<std::pair<std::string, std::string>> rows;
   rows.emplace_back(
       "Reinforcement",
-      fmt::format("{}, {} prompts x {} samples, {} update{} of {}; {}", f.algorithm,
+      fmt::format("{}, {} prompts x {} samples, {} update{} of {} in {}; {}", f.algorithm,
                   number(static_cast<double>(f.prompts)), f.samples, f.updates, f.updates == 1 ? "" : "s",
-                  format_time(Time::from_ps(f.update_ps)),
+                  sequences_of_update(r), format_time(Time::from_ps(f.update_ps)),
                   f.colocated ? "all phases on the same devices"
                               : fmt::format("{} devices train, {} generate{}", f.training_gpus, f.generating_gpus,
                                             f.asynchronous ? ", at once" : ", in turn")));

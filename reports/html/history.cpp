@@ -27,7 +27,7 @@ constexpr std::array<std::string_view, 4> kCurves = {"line-1", "line-2", "line-3
 
 struct StepCurve {
   std::string name;
-  std::vector<double> x, y;  // of several neighbours the largest y
+  std::vector<double> x, y;  // of several neighbours the last step, and the largest y
 };
 
 // Of long runs neighbours are joined.
@@ -37,7 +37,7 @@ StepCurve curve_of(const std::string& name, const StepHistory& h, const std::vec
   for (std::size_t s = 0; s < ps.size(); s += each) {
     const auto begin = ps.begin() + static_cast<std::ptrdiff_t>(s);
     const auto end = ps.begin() + static_cast<std::ptrdiff_t>(std::min(ps.size(), s + each));
-    curve.x.push_back(static_cast<double>(h.first_step) + static_cast<double>(s));
+    curve.x.push_back(static_cast<double>(h.first_step) + static_cast<double>(end - ps.begin() - 1));
     curve.y.push_back(static_cast<double>(*std::max_element(begin, end)) * kPicosecond);
   }
   return curve;
@@ -152,18 +152,22 @@ std::string to_one_loss(const std::vector<const StoredResult*>& runs, const std:
   const double scale = std::pow(10.0, 3 - std::floor(std::log10(std::max(std::abs(*target), 1e-12))));
   const double asked = std::ceil(*target * scale) / scale;
   std::vector<std::vector<std::string>> rows = {{"run", "step", "time", "ranks", "rank-hours"}};
+  bool resumed = false;
   for (std::size_t i = 0; i < runs.size(); ++i) {
     const result::TimeToLoss when = result::time_to_loss(runs[i]->history, asked, kWindow);
     if (when.steps < 0) return "";
     const double seconds = static_cast<double>(when.ps) * kPicosecond;
-    rows.push_back({names[i], grouped(static_cast<double>(when.steps)), seconds_of(seconds),
+    const std::int64_t first = runs[i]->history.first_step;
+    std::string time = seconds_of(seconds);
+    if (first > 1) time += fmt::format(" since step {}", first), resumed = true;
+    rows.push_back({names[i], grouped(static_cast<double>(when.steps)), time,
                     grouped(static_cast<double>(runs[i]->result.ranks)),
                     compact(seconds / 3600 * static_cast<double>(runs[i]->result.ranks))});
   }
-  return fmt::format("<h3>Time to a loss of {:.4g}</h3>\n{}<p class=\"note\">{} Losses are means over {} steps.</p>\n",
-                     asked, table(rows),
-                     runs.size() > 1 ? "The lowest loss that all of these runs reach." : "The lowest loss of the run.",
-                     kWindow);
+  return fmt::format(
+      "<h3>Time to a loss of {:.4g}</h3>\n{}<p class=\"note\">{} Losses are means over {} steps.{}</p>\n", asked,
+      table(rows), runs.size() > 1 ? "The lowest loss that all of these runs reach." : "The lowest loss of the run.",
+      kWindow, resumed ? " Of a run that was resumed, the steps before are in no time and no hours." : "");
 }
 
 }  // namespace

@@ -95,7 +95,8 @@ std::string trained(const Result& r) {
   out += " on " + machine(r);
   if (!precision.empty()) out += fmt::format(", in {} with {}", precision, key_of(r, "training.optimizer"));
   if (const auto n = integer_of(r, "training.global_batch"); n > 0)
-    out += fmt::format(", {} a step", count(static_cast<double>(n), unit_of(r) == "tokens" ? "sequence" : "sample"));
+    out += fmt::format(", {} a{}", count(static_cast<double>(n), unit_of(r) == "tokens" ? "sequence" : "sample"),
+                       r.reinforcement.known ? "n update" : " step");
   if (const Batch batch = batch_of(r); batch.global() > 0)
     out += fmt::format(" ({}{})", batch_factors(batch),
                        batch.seq_len > 0 ? "; " + count(static_cast<double>(batch.units()), "token") : "");

@@ -116,7 +116,8 @@ std::vector<Key> cluster_keys() {
        .related = "cluster.topology"},
       {.path = "cluster.gpudirect",
        .type = KeyType::boolean,
-       .fallback = "true",
+       .origin = Default::derived,
+       .fallback = "the topology's, `true` in those shipped",
        .meaning =
            "bytes go between GPUs and NICs directly (GPUDirect RDMA); `false`: through the memory of their host, "
            "as with NCCL's `NCCL_NET_GDR_LEVEL=LOC` or without the driver's module: over the GPU's PCIe link to "

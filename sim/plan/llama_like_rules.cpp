@@ -1,6 +1,7 @@
 // See sections.h.
 #include <fmt/format.h>
 
+#include <string_view>
 #include <utility>
 
 #include "sim/plan/sections.h"
@@ -69,6 +70,12 @@ void check_angles(const Node& model, const model::Model& m) {
       {"rope_trained_len", m.rope_trained_len != plain.rope_trained_len}};
   for (const auto& [key, is] : changed)
     if (!scaled && given(key, is)) refuse(key, "has no meaning without rope_scaling", "rope_scaling: linear");
+  const bool llama3 = m.rope_scaling == RotationScaling::llama3, yarn = m.rope_scaling == RotationScaling::yarn;
+  for (const auto& [key, is] : changed) {
+    const bool trained = key == std::string_view("rope_trained_len");
+    if (!scaled || key == std::string_view("rope_factor") || llama3 || (trained && yarn) || !given(key, is)) continue;
+    refuse(key, trained ? "is of rope_scaling: llama3 and yarn" : "is of rope_scaling: llama3", "rope_scaling: llama3");
+  }
   if (m.rope_scaling == RotationScaling::llama3 && m.rope_high_freq_factor <= m.rope_low_freq_factor)
     refuse("rope_high_freq_factor",
            fmt::format("{} is not above rope_low_freq_factor = {}", m.rope_high_freq_factor, m.rope_low_freq_factor),

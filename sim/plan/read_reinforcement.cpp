@@ -1,6 +1,8 @@
 // The section `reinforcement`: by its rows (key_table_reinforcement.cpp); here is what it does not go with.
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "sim/plan/read_keys.h"
 #include "sim/plan/sections.h"
 
@@ -40,6 +42,45 @@ void check_generation(const Node& node, const Scenario& s) {
         "more prompts or samples, or generation.tensor larger");
 }
 
+// What the movement of weights (sim/run/weight_movement.h) does not know: which rank has which experts, and ZeRO-3's
+// parts where they are spread over context ranks, too.
+void check_layout(const Node& node, const Scenario& s) {
+  if (s.plan.expert > 1)
+    node.error(
+        "is not available with experts that are spread over ranks yet: what each rank holds of them when "
+        "weights move to where responses are generated is not known",
+        "plan.expert: 1");
+  if (s.plan.context > 1 && s.plan.zero == 3)
+    node.error(
+        "is not available with ZeRO-3 over context ranks yet: what each rank holds when weights move to where "
+        "responses are generated is not known",
+        "plan.context: 1, or plan.zero: 0, 1 or 2");
+}
+
+// A packed row is one of documents (training.documents), and these do not go with everything.
+void check_packing(const Node& node, const Scenario& s) {
+  if (!s.reinforcement.packing) return;
+  if (s.plan.context > 1 && s.plan.context_kind == ContextKind::ring)
+    node.get("packing").error(
+        "packed sequences make the steps of plan.context_kind: ring unequal, which is not available",
+        "reinforcement.packing: false, or plan.context_kind: all_gather or all_to_all");
+  if (s.plan.cuda_graphs != CudaGraphs::none)
+    node.get("packing").error(
+        "packed sequences have lengths that change with each micro-batch, which plan.cuda_graphs does not go with",
+        "reinforcement.packing: false, or plan.cuda_graphs: none");
+}
+
+// A placement lists the devices that train, and what is wrong with links is looked for among their nodes alone.
+void check_own_devices(const Node& cluster, const Scenario& s) {
+  if (s.reinforcement.colocated()) return;
+  for (const char* key : {"placement", "faults", "background"}) {
+    const auto& given = s.cluster.overrides;
+    if (std::any_of(given.begin(), given.end(), [key](const auto& pair) { return pair.first == key; }))
+      cluster.get(key).error("says nothing of the devices of reinforcement.generation.gpus: not available together yet",
+                             "leave it out, or generation: {gpus: 0}");
+  }
+}
+
 }  // namespace
 
 void check_reinforcement(const Sections& sections, const Scenario& s) {
@@ -72,6 +113,9 @@ void check_reinforcement(const Sections& sections, const Scenario& s) {
   if (r.asynchronous && r.colocated())
     node.get("asynchronous")
         .error("generates while others train, for which it needs devices of its own", "generation: {gpus: 8}");
+  check_layout(node, s);
+  check_packing(node, s);
+  check_own_devices(sections.root.get("cluster"), s);
   if (sections.model_sound && s.model.heads > 0) check_generation(node, s);
 }
 

@@ -191,7 +191,8 @@ ClusterRequest read_cluster(const Node& node) {
   } else if (overrides && overrides.kind() != Node::Kind::null) {
     overrides.error("expected a mapping of topology keys to values, for example {nic: {bandwidth: 100Gbps}}");
   }
-  if (!request.gpudirect) request.overrides.emplace_back("gpudirect", "false");
+  if (const Node direct = node.get("gpudirect"); direct && direct.kind() != Node::Kind::null)
+    request.overrides.emplace_back("gpudirect", request.gpudirect ? "true" : "false");
   request.collectives = read_collectives(node.get("collectives"));
   for (const char* key : {"placement", "faults", "background"}) {
     const Node list = node.get(key);

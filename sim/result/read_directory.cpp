@@ -10,6 +10,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "sim/base/diagnostics.h"
@@ -121,8 +122,11 @@ void read_engine(JsonReader& in, const Json& document, Result& r) {
     for (const Json& loss : in.array(of, path, key)) {
       if (loss.is_number())
         out.push_back(loss.get<double>());
+      else if (loss.is_null())  // JSON has no other word for a loss that is no finite number
+        out.push_back(std::numeric_limits<double>::quiet_NaN());
       else
-        in.fail(path.empty() ? key : path + "." + key, fmt::format("expected numbers, found {}", loss.type_name()));
+        in.fail(path.empty() ? key : path + "." + key,
+                fmt::format("expected numbers or null, found {}", loss.type_name()));
     }
     return out;
   };

@@ -32,11 +32,14 @@ class ReplicaScenarios {
         "framework=rehearse",
         "noise=null",
         "cluster.placement=null",
+        "cluster.faults=null",
+        "cluster.background=null",
         fmt::format("cluster.gpus={}", tensor),
         fmt::format("plan={{tensor: {}, micro_batch: {}{}}}", tensor, sequences, graph ? ", cuda_graphs: step" : ""),
         fmt::format("training.seq_len={}", tokens),
         fmt::format("training.global_batch={}", sequences)};
     if (scenario_.training.narrow()) more.insert(more.end(), {"training.precision=bf16", "training.fp8_params=false"});
+    if (scenario_.model.mtp_depth > 0) more.emplace_back("model.mtp_depth=0");  // predicts while training alone
     if (scenario_.model.attention == model::AttentionKind::unfused) more.emplace_back("model.attention=flash");
     return with_assignments(scenario_, assignments_, std::move(more), options_);
   }
@@ -95,15 +98,18 @@ GenerationRun simulate_generation(const plan::Scenario& scenario, const std::vec
   add_memory(prefill, run);
 
   const std::int64_t share = (r.sequences() + replicas - 1) / replicas, most = std::min(g.sequences, share);
+  // Layers with a sliding window read no more once the tokens cached fill it, a step's own aside.
+  std::vector<std::int64_t> contexts{r.prompt_tokens, longest};
+  if (const std::int64_t full = scenario.model.sliding_window - 1; full > r.prompt_tokens && full < longest)
+    contexts.insert(contexts.begin() + 1, full);
   std::vector<DecodePoint> points;
   for (std::int64_t sequences = 1;; sequences = std::min(2 * sequences, most)) {
     DecodePoint& point = points.emplace_back();
     point.sequences = sequences;
     const plan::Scenario decode = scenarios.of(sequences, 1, true);
-    const std::array<std::int64_t, 2> contexts{r.prompt_tokens, longest};
-    for (std::size_t c = 0; c < contexts.size(); ++c) {
-      const ForwardPass pass = forward_pass(decode, contexts[c], 2, own);
-      point.context[c] = static_cast<double>(contexts[c]), point.cost[c] = pass.cost;
+    for (const std::int64_t context : contexts) {
+      const ForwardPass pass = forward_pass(decode, context, 2, own);
+      point.context.push_back(static_cast<double>(context)), point.cost.push_back(pass.cost);
       add_memory(pass, run);
       run.low = pass.low, run.high = pass.high, run.coverage = pass.coverage;
       own.check = false;  // the same program but for its sizes

@@ -2,7 +2,7 @@
 // reinforcement.generation.tensor devices of one node or more, under profile `rehearse` with a decode step launched as
 // one graph (not that of experts without a capacity), in 16 bits where training is in fewer. Prefill and decode steps
 // are Programs of forwards (forward_pass.h), the latter at numbers of sequences that are powers of two and two lengths
-// of what is cached; between these rollout.h interpolates.
+// of what is cached, with a sliding window between them at what fills it, too; between these rollout.h interpolates.
 //
 // Cache: 2 x layers x kv_heads x head_dim x bytes an element, of each token; a rank of a tensor group has its heads'
 // part, at least one head's (Shazeer 2019, arXiv 1911.02150, on heads in common). It has what

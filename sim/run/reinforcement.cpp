@@ -12,6 +12,8 @@
 #include "sim/base/diagnostics.h"
 #include "sim/engine/flows.h"
 #include "sim/lower/stage.h"
+#include "sim/plan/schedule/schedule.h"
+#include "sim/run/describe_scenario.h"
 #include "sim/run/fit.h"
 #include "sim/run/forward_pass.h"
 #include "sim/run/generation.h"
@@ -35,6 +37,7 @@ struct Part {
   double low = 1, high = 1;
   std::array<double, 4> coverage = {};
   std::int64_t peak = 0;
+  std::int64_t parameters = 0;  // of the model that it is of, where that is one that lies there in other phases, too
 };
 
 // Bytes of a rank of the stage that has most.
@@ -88,7 +91,11 @@ class Step {
     if (r_.has_critic()) {
       Options plain = options_;
       plain.record = false, plain.progress = nullptr, plain.phase = nullptr;
-      critic_ = kept_of(train("critic", critic, plain).stages);
+      const result::Result trained = train("critic", critic, plain);
+      critic_ = kept_of(trained.stages);
+      // What its plan keeps on the host lies there beside the actor's.
+      out.host_bytes += trained.host_bytes;
+      out.host_capacity = std::max(out.host_capacity, trained.host_capacity);
     }
     move_weights();
     copy_states(out);
@@ -113,10 +120,16 @@ class Step {
     const auto seq = static_cast<double>(s_.training.seq_len);
     const std::int64_t unit = s_.plan.data * micro_batch * (s_.plan.chunks > 1 ? s_.plan.pipeline : 1);
     const double rows = r_.packing ? tokens_ * sequences / static_cast<double>(r_.sequences()) / seq : sequences;
-    const auto whole = static_cast<std::int64_t>(std::ceil(rows / static_cast<double>(unit) - 1e-9)) * unit;
+    auto whole = static_cast<std::int64_t>(std::ceil(rows / static_cast<double>(unit) - 1e-9)) * unit;
+    // No fewer micro-batches than the schedule needs, of which dualpipe_v's 2 x pipeline are the most.
+    const plan::PipelineSchedule& schedule = plan::schedule_of(s_.plan.schedule, s_.plan.pipeline);
+    const auto micro_batches = [&] { return whole / (s_.plan.data * micro_batch); };
+    while (s_.plan.pipeline > 1 && micro_batches() < 2 * s_.plan.pipeline &&
+           !schedule.problems(s_.plan, micro_batches()).empty())
+      whole += unit;
     std::vector<std::string> list{fmt::format("training.global_batch={}", whole)};
     // Attention of documents of unlike lengths costs what equal ones of the mean weighed by length do.
-    const std::int64_t document = std::llround(squares_ / tokens_);
+    const std::int64_t document = packed_document_length(squares_ / tokens_, s_.training.seq_len);
     if (r_.packing && document < s_.training.seq_len) {
       list.emplace_back("training.documents=fixed");
       list.push_back(fmt::format("training.document_length={}", document));
@@ -145,7 +158,7 @@ class Step {
       part.cost.add(replica.prefill, 1 / static_cast<double>(generation_.replicas.size()));
       part.cost.add(replica.decode, 1 / static_cast<double>(generation_.replicas.size()));
     }
-    part.idle_s = slowest - mean;
+    part.idle_s = std::max(0.0, slowest - mean);  // where all are alike the mean is rounded
     part.cost.seconds = slowest;
     share_of(part.cost, Share::straggler) += part.idle_s;
     part.low = generation_.low, part.high = generation_.high, part.coverage = generation_.coverage;
@@ -158,8 +171,10 @@ class Step {
     std::vector<std::string> more = rows_of(static_cast<double>(r_.sequences()), micro_batch);
     more.push_back(fmt::format("plan.micro_batch={}", micro_batch));
     const ForwardPass pass = forward_pass(read(std::move(more), model, name.c_str()), 0, 1, options_);
-    training_.push_back({name + " scoring", pass.cost, 0, pass.low, pass.high, pass.coverage, pass_peak(pass.stages)});
-    if (name == "reference" || name == "reward") frozen_ += kept_of(pass.stages).parameters;
+    const std::int64_t parameters = kept_of(pass.stages).parameters;
+    training_.push_back(
+        {name + " scoring", pass.cost, 0, pass.low, pass.high, pass.coverage, pass_peak(pass.stages), parameters});
+    if (name == "reference" || name == "reward") frozen_ += parameters;
   }
 
   result::Result train(const std::string& name, const std::string& model, const Options& options) {
@@ -248,13 +263,12 @@ class Step {
       else
         part.peak += beside(part.name == "critic scoring"  ? critic_.parameters
                             : part.name == "actor scoring" ? actor_.parameters
-                                                           : frozen_ / std::max(1, frozen_models()));
+                                                           : part.parameters);
     }
     const std::int64_t held = r_.colocated() ? beside(0) : 0;
     generating_.front().peak =
         generation_.weight_bytes + generation_.other_bytes + std::max<std::int64_t>(0, generation_.cache_bytes) + held;
   }
-  int frozen_models() const { return (r_.reference ? 1 : 0) + (r_.reward != "rule" ? 1 : 0); }
 
   // Both ends hold their weights while these move.
   std::int64_t weights_peak() const {
@@ -347,11 +361,23 @@ class Step {
     out.flop_formula += "; of training alone, over the whole step";
     add_coverage(out);
     // Of one update.
-    out.links = {}, out.energy = {}, out.noise = {};
+    out.links = {}, out.energy = {}, out.noise = {}, out.samples = {}, out.epoch = {};
+    say_training_as_given(out);
     const std::int64_t room = out.memory_capacity - out.memory_headroom;
     for (const result::ReinforcementPhase& phase : f.phases)
       if (phase.peak_bytes > room) out.memory_fits = false;
     if (!out.host_fits()) out.memory_fits = false;
+  }
+
+  // Where the update's simulation has packed rows and their documents.
+  void say_training_as_given(result::Result& out) const {
+    result::Result given;
+    describe_scenario(s_, *machine_->cluster, machine_->costs->device(), given);
+    const auto of_training = [](const auto& pair) { return pair.first.rfind("training.", 0) == 0; };
+    std::erase_if(out.scenario, of_training);
+    for (const auto& pair : given.scenario)
+      if (of_training(pair)) out.scenario.insert(pair);
+    out.learning_rate = given.learning_rate;
   }
 
   // By the time of the phases.
@@ -384,6 +410,23 @@ class Step {
 };
 
 }  // namespace
+
+std::int64_t packed_document_length(double wanted, std::int64_t seq_len) {
+  const auto mean = [seq_len](std::int64_t length) {
+    const std::int64_t full = seq_len / length, rest = seq_len % length;
+    return static_cast<double>(full * length * length + rest * rest) / static_cast<double>(seq_len);
+  };
+  // It grows with the length, by no more than 2 for a token more. The shortest that has no less than is wanted:
+  std::int64_t low = 1, high = seq_len;
+  while (low < high) {
+    const std::int64_t middle = low + (high - low) / 2;
+    if (mean(middle) < wanted)
+      low = middle + 1;
+    else
+      high = middle;
+  }
+  return low > 1 && wanted - mean(low - 1) < mean(low) - wanted ? low - 1 : low;
+}
 
 result::Result simulate_reinforcement(const plan::Scenario& scenario, const std::vector<std::string>& assignments,
                                       const Options& options) {

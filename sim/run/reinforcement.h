@@ -14,6 +14,7 @@
 // have one output. Nothing is counted for what a framework's controller, its data and a program that rewards take.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -22,6 +23,11 @@
 #include "sim/run/run.h"
 
 namespace rehearse::run {
+
+// The length of equal documents, of which a packed row of seq_len tokens has as many as fit and what is left of the
+// next (training.documents: fixed), for which the sum of the documents' squared lengths over their sum is nearest to
+// `wanted`, at most seq_len: within 1. What attention costs is told by that mean (plan::equal_document_length).
+std::int64_t packed_document_length(double wanted, std::int64_t seq_len);
 
 // `assignments`: those that the scenario was read with. Throws as simulate_scenario does.
 result::Result simulate_reinforcement(const plan::Scenario& scenario, const std::vector<std::string>& assignments,

@@ -17,10 +17,12 @@ void StepCost::add(const StepCost& other, double times) {
 
 StepCost DecodeCosts::at(double sequences, double cached) const {
   const auto of = [&](const DecodePoint& p) {
-    const double share = (cached / sequences - p.context[0]) / (p.context[1] - p.context[0]);
+    std::size_t next = 1;
+    while (next + 1 < p.context.size() && cached / sequences > p.context[next]) ++next;
+    const double share = (cached / sequences - p.context[next - 1]) / (p.context[next] - p.context[next - 1]);
     StepCost cost;
-    cost.add(p.cost[0], 1 - share);
-    cost.add(p.cost[1], share);
+    cost.add(p.cost[next - 1], 1 - share);
+    cost.add(p.cost[next], share);
     return cost;
   };
   const auto above = std::find_if(points_.begin(), points_.end(),
@@ -34,6 +36,14 @@ StepCost DecodeCosts::at(double sequences, double cached) const {
   cost.add(of(below), 1 - share);
   cost.add(of(*above), share);
   return cost;
+}
+
+std::int64_t DecodeCosts::linear_steps(double sequences, double cached, std::int64_t steps) const {
+  const std::vector<double>& contexts = points_.front().context;
+  for (std::size_t i = 1; i + 1 < contexts.size(); ++i)
+    if (const double left = contexts[i] - cached / sequences; left > 0)
+      return std::min(steps, static_cast<std::int64_t>(std::ceil(left)));
+  return steps;
 }
 
 ReplicaRun run_replica(const ReplicaWork& work, const DecodeCosts& decode, const StepCost& prefill) {
@@ -58,10 +68,10 @@ ReplicaRun run_replica(const ReplicaWork& work, const DecodeCosts& decode, const
       REHEARSE_CHECK(next >= work.responses.size(), "the cache has no room for a sequence");
       break;
     }
-    // Until the next one ends: so many steps, in which the tokens cached grow by the sequences each; a step's time is
-    // linear in them, so the sum is that of the step in the middle.
-    const std::int64_t steps = left.back();
+    // Until the next one ends or costs change their slope: so many steps, in which the tokens cached grow by the
+    // sequences each; a step's time is linear in them, so the sum is that of the step in the middle.
     const auto n = static_cast<std::int64_t>(left.size());
+    const std::int64_t steps = decode.linear_steps(static_cast<double>(n), static_cast<double>(cached), left.back());
     const double middle = static_cast<double>(cached) + static_cast<double>(n * (steps - 1)) / 2;
     run.decode.add(decode.at(static_cast<double>(n), middle), static_cast<double>(steps));
     const double overhead = work.step_overhead_s * static_cast<double>(steps);

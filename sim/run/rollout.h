@@ -26,20 +26,24 @@ struct StepCost {
   void add(const StepCost& other, double times);
 };
 
-// A decode step of so many sequences of a replica, each behind `context` tokens. Of two contexts.
+// A decode step of so many sequences of a replica, each behind `context` tokens: of two contexts or more.
 struct DecodePoint {
   std::int64_t sequences = 1;
-  std::array<double, 2> context{};
-  std::array<StepCost, 2> cost;
+  std::vector<double> context;
+  std::vector<StepCost> cost;  // of each context
 };
 
 class DecodeCosts {
  public:
-  // Ascending in sequences; the same contexts, the first below the second, in each.
+  // Ascending in sequences; the same contexts, at least two and ascending, in each.
   explicit DecodeCosts(std::vector<DecodePoint> points) : points_(std::move(points)) {}
-  // Linear in the tokens cached, and between the numbers of sequences, of which there are no more than the last
-  // point's.
+  // Linear in the tokens cached, from each context to the next and beyond the outer ones, and between the numbers of
+  // sequences, of which there are no more than the last point's. All sequences count as behind the mean of what they
+  // are behind.
   StepCost at(double sequences, double cached) const;
+  // How many of the next `steps` steps, in which each sequence has a token more each, are linear: until the mean
+  // reaches the next context.
+  std::int64_t linear_steps(double sequences, double cached, std::int64_t steps) const;
 
  private:
   std::vector<DecodePoint> points_;

@@ -1,16 +1,22 @@
 // See weight_movement.h.
 #include "sim/run/weight_movement.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <map>
 #include <utility>
 
+#include "sim/base/diagnostics.h"
+#include "sim/base/interrupt.h"
 #include "sim/model/model.h"
 #include "sim/plan/schedule/schedule.h"
 
 namespace rehearse::run {
 namespace {
+
+constexpr std::size_t kMostFlows = std::size_t{1} << 22;  // those of 2,048 devices with ZeRO-3, a part from each other
 
 // Of a chunk of layers on a stage the elements, and of a rank the part of their rows: [from, to) of `parts`.
 struct Held {
@@ -68,6 +74,7 @@ std::vector<WeightFlow> weight_flows(const plan::Scenario& s, const cluster::Clu
   std::vector<std::int64_t> sent(static_cast<std::size_t>(grid.ranks()), 0);
   std::map<std::pair<int, int>, std::int64_t> flows;
   for (std::int64_t g = 0; g < replicas * tensor; ++g) {
+    check_interrupt();
     const int to = first + static_cast<int>(g);
     const Held need{g % tensor, g % tensor + 1, tensor};
     for (const auto& [piece, ranks] : holders) {
@@ -81,6 +88,12 @@ std::vector<WeightFlow> weight_flows(const plan::Scenario& s, const cluster::Clu
       sent[static_cast<std::size_t>(from)] += wanted * element_bytes;
       flows[{from, to}] += wanted * element_bytes;
     }
+    if (flows.size() > kMostFlows)
+      throw InputError(Diagnostic{"", 0, 0, "reinforcement",
+                                  fmt::format("the weights' way from {} ranks to {} devices that generate is of more "
+                                              "than {} transfers, which are not simulated yet",
+                                              grid.ranks(), replicas * tensor, kMostFlows),
+                                  "plan.zero: 1 or 2, or plan.zero_group smaller, or fewer devices"});
   }
   std::vector<WeightFlow> all;
   for (const auto& [ends, bytes] : flows) all.push_back({ends.first, ends.second, bytes});

@@ -5,7 +5,8 @@
 //
 // Layers are alike to the byte within a stage's share, and split evenly over the tensor group, norms included; the
 // embedding is with the first layer and the head with the last, and a table that is both is with the first. With ZeRO-3
-// each rank of a data-parallel group holds its part of its tensor rank's part.
+// each rank of a data-parallel group holds its part of its tensor rank's part. Experts that are spread over ranks, and
+// ZeRO-3 over context ranks, are not known here: reading the scenario refuses them.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +23,7 @@ struct WeightFlow {
 };
 
 // `first`: the device of the first replica's first rank; replicas lie behind one another. Weights in so many bytes an
-// element.
+// element. Throws InputError for more than 2^22 flows.
 std::vector<WeightFlow> weight_flows(const plan::Scenario& training, const cluster::Cluster& cluster, int first,
                                      std::int64_t replicas, std::int64_t tensor, std::int64_t element_bytes);
 

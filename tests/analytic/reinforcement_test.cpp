@@ -16,6 +16,7 @@
 #include "sim/cluster/topology.h"
 #include "sim/engine/flows.h"
 #include "sim/model/model.h"
+#include "sim/plan/documents.h"
 #include "sim/result/read_directory.h"
 #include "sim/run/forward_pass.h"
 #include "sim/run/generation.h"
@@ -98,14 +99,46 @@ TEST(ForwardPass, IsAboutAThirdOfAStep) {
   EXPECT_LT(forward, 0.40 * step);
 }
 
+// No backward is left for a forward to run beside, and it takes the same.
+TEST(ForwardPass, HasNoSlotsOfAForwardBesideABackward) {
+  for (const char* schedule : {"plan.schedule=dualpipe_v", "plan.schedule=interleaved"}) {
+    const auto pass = [&](bool overlaps) {
+      const Assignments more{"model.mtp_depth=0", "plan.layers_per_stage=[3, 3, 3, 3]", schedule, "plan.chunks=2",
+                             std::string("plan.overlap_expert_exchange=") + (overlaps ? "true" : "false")};
+      const plan::Scenario s = plan::read_scenario(kRoot + "/scenarios/mtp-small-8xh100.yaml", more, kRoot);
+      EXPECT_EQ(s.plan.overlap_expert_exchange, overlaps);
+      return run::forward_pass(s, 0, 1, options()).cost.seconds;
+    };
+    EXPECT_GT(pass(true), 0) << schedule;
+    EXPECT_EQ(pass(true), pass(false)) << schedule;
+  }
+}
+
+// Of Mistral's windows of 4,096 a query sees itself and the 4,095 before it: a step costs no more behind more of them,
+// and of Gemma 2's layers every other goes on growing.
+TEST(Decode, ReadsNoMoreThanASlidingWindow) {
+  const auto took = [](const std::string& model, std::int64_t cached) {
+    const Assignments more{"model=" + model,           "framework=rehearse",
+                           "cluster.gpus=1",           "training.seq_len=1",
+                           "training.global_batch=32", "plan={cuda_graphs: step, micro_batch: 32}"};
+    return run::forward_pass(run::with_assignments(read(), {}, more, options()), cached, 2, options()).cost.seconds;
+  };
+  EXPECT_LT(took("mistral-7b", 2000), took("mistral-7b", 4095));
+  EXPECT_EQ(took("mistral-7b", 4095), took("mistral-7b", 4096));
+  EXPECT_EQ(took("mistral-7b", 4095), took("mistral-7b", 8000));
+  const double before = took("gemma2-2b", 4095) - took("gemma2-2b", 2095),
+               after = took("gemma2-2b", 6095) - took("gemma2-2b", 4095);
+  EXPECT_NEAR(after, before / 2, 0.05 * before);
+}
+
 // A step takes a + b x sequences + c x tokens cached.
 DecodeCosts plain_costs(double a, double b, double c, const std::vector<std::int64_t>& sequences) {
   std::vector<run::DecodePoint> points;
   for (const std::int64_t n : sequences) {
     run::DecodePoint& p = points.emplace_back();
     p.sequences = n, p.context = {10, 30};
-    for (std::size_t k = 0; k < 2; ++k)
-      p.cost[k].seconds = a + b * static_cast<double>(n) + c * static_cast<double>(n) * p.context[k];
+    for (const double context : p.context)
+      p.cost.push_back({a + b * static_cast<double>(n) + c * static_cast<double>(n) * context, {}});
   }
   return DecodeCosts(std::move(points));
 }
@@ -118,6 +151,15 @@ TEST(Replica, OneSequenceIsASumOfItsSteps) {
   EXPECT_EQ(run.steps, 4);
   EXPECT_NEAR(run.decode.seconds, 4 * 1.5 + 0.01 * (10 + 11 + 12 + 13), 1e-12);
   EXPECT_EQ(run.most_cached, 14);
+}
+
+// Costs that stop growing behind 12 tokens: of eight steps behind 10 to 17 tokens, two are below.
+TEST(Replica, ABendInTheCostsIsFollowed) {
+  const ReplicaWork work{10, {9}, 1, 19, 0};
+  run::DecodePoint point{1, {10, 12, 30}, {{1, {}}, {3, {}}, {3, {}}}};
+  const ReplicaRun run = run_replica(work, DecodeCosts({point}), StepCost{});
+  EXPECT_EQ(run.steps, 8);
+  EXPECT_NEAR(run.decode.seconds, 1 + 2 + 6 * 3, 1e-12);
 }
 
 // Three sequences of 3, 5 and 2 decode steps, two at once: the third begins when the first ends.
@@ -205,6 +247,42 @@ TEST(Flows, ShareALink) {
   const Time apart = engine::run_flows({model->send(8, 0, gb), model->send(17, 1, gb)}, *cluster).end;
   EXPECT_NEAR(two.seconds(), 2 * one.seconds(), 1e-6 * one.seconds());
   EXPECT_NEAR(apart.seconds(), one.seconds(), 1e-6 * one.seconds());
+}
+
+// Of a row's last document only what fits is left, which equal documents of the length wanted would not make up for.
+TEST(Packing, HasTheMeanThatIsWanted) {
+  constexpr std::int64_t kRow = 4096;
+  plan::Training t;
+  t.documents = plan::Documents::fixed, t.seq_len = kRow, t.global_batch = 8;
+  std::int64_t shorter = 0;
+  for (std::int64_t wanted = 5; wanted <= kRow; wanted += 7) {
+    t.document_length = run::packed_document_length(static_cast<double>(wanted), kRow);
+    EXPECT_NEAR(static_cast<double>(plan::equal_document_length(t)), static_cast<double>(wanted), 1);
+    t.document_length = wanted;
+    shorter += plan::equal_document_length(t) < wanted - 1 ? 1 : 0;
+  }
+  EXPECT_GT(shorter, 100);
+}
+
+// What an update costs by its packed rows is not what the scenario says that it trains on.
+TEST(Step, SaysTrainingAsTheScenarioDoes) {
+  const result::Result r = simulate({"training.base_batch=128", "data.samples=100000"});
+  EXPECT_EQ(r.scenario.at("training.global_batch"), "512");
+  EXPECT_EQ(r.scenario.count("training.documents"), 0U);
+  EXPECT_EQ(r.learning_rate.global_batch, 512);
+  EXPECT_EQ(r.epoch.samples, 0);
+}
+
+// Sequences of an update that few rows hold, fewer than the schedule has micro-batches for.
+TEST(Step, PacksNoFewerRowsThanTheScheduleNeeds) {
+  EXPECT_NO_THROW(simulate({"plan.schedule=dualpipe_v", "training.global_batch=32", "reinforcement.prompts=2"}));
+}
+
+// Replicas are alike but for links that the training's devices have: these do not matter where one device generates.
+TEST(Step, FaultsAreOfTraining) {
+  const result::Result r = simulate(), faulty = simulate({"cluster.faults=[{link: 'node1/*', share: 0.5}]"});
+  EXPECT_EQ(phase(faulty, "generation").ps, phase(r, "generation").ps);
+  EXPECT_GT(phase(faulty, "actor training").ps, phase(r, "actor training").ps);
 }
 
 TEST(Step, ColocatedIsTheSumOfItsPhasesAndItsSharesAddUp) {
@@ -303,6 +381,16 @@ TEST(Rules, SayWhatDoesNotGoTogether) {
   EXPECT_EQ(refused({"reinforcement.generation.gpus=4", "reinforcement.generation.tensor=8"}),
             "reinforcement.generation.tensor");
   EXPECT_EQ(refused({"reinforcement.sample=3"}), "reinforcement.sample");
+  EXPECT_EQ(refused({"model=mixtral-8x7b", "plan.expert=2"}), "reinforcement");
+  const std::string apart = "reinforcement.generation.gpus=16";
+  EXPECT_EQ(refused({apart}), "");
+  EXPECT_EQ(refused({apart, "cluster.placement=[node1, node0]"}), "cluster.placement");
+  EXPECT_EQ(refused({apart, "cluster.faults=[{link: 'node0/*', share: 0.5}]"}), "cluster.faults");
+  const Assignments ring{"plan.context=2", "plan.context_kind=ring"};
+  EXPECT_EQ(refused(ring), "reinforcement.packing");
+  EXPECT_EQ(refused({ring[0], ring[1], "reinforcement.packing=false"}), "");
+  EXPECT_EQ(refused({ring[0], "plan.context_kind=all_gather"}), "");
+  EXPECT_EQ(refused({ring[0], "plan.context_kind=all_gather", "plan.pipeline=1", "plan.zero=3"}), "reinforcement");
 }
 
 }  // namespace

@@ -13,6 +13,7 @@ TEST(Reinforcement, SimulateShowsItsPhases) {
   EXPECT_EQ(r.status, 0) << r.err;
   for (const char* phase : {"generation", "actor scoring", "reference scoring", "actor training", "copies", "weights"})
     EXPECT_TRUE(has(r.out, std::string("\n  ") + phase + " ")) << phase << r.out;
+  EXPECT_TRUE(has(r.out, "4 updates of 512 sequences")) << r.out;
 }
 
 TEST(Reinforcement, WhatKnowsTrainingAloneRefusesIt) {

@@ -27,7 +27,8 @@ class InSwitch : public AlgorithmModel {
     if (*protocol != Protocol::simple) return kSimpleOnly;
     if (!machine.nvswitch) return kNeedsNvswitch;
     if (machine.generation < nccl::Generation::hopper) return "needs switches that add up (Hopper and later)";
-    // ncclNvlsInit (src/transport/nvls.cc): none for communicators of two GPUs a node, or a domain of NVLink, or one.
+    // ncclNvlsInit (src/transport/nvls.cc, v2.28.9-1): none for communicators of two GPUs a node, or a domain of
+    // NVLink, or one; older versions have `< 2` there, and so have it for two.
     if (place.per_node <= 2) return "needs three ranks on a node";
     return network_refusal(machine, place);
   }

@@ -53,8 +53,12 @@ Attention AttentionCore::part(AttentionPart p) const {
   a.keys = keys_;
   a.softcap = m.attention_softcap;
   a.score_scale = m.query_scale;
-  const std::int64_t cached = context_.plan().cached_tokens;
-  a.cached = window_ > 0 ? std::min(cached, window_) : cached;
+  if (const std::int64_t cached = context_.plan().cached_tokens; cached > 0) {
+    // window_ is that of the new tokens alone. Block numbers its attention 4 x layer + 1; of a window's tokens the last
+    // is a query itself.
+    const std::int64_t window = m.window((site_ - 1) / 4, context_.seq + cached);
+    a.cached = window > 0 ? std::min(cached, window - 1) : cached;
+  }
   return a;
 }
 

@@ -107,6 +107,11 @@ void Config::derived(std::string_view hf, std::string_view ours, std::int64_t va
   put(ours, fmt::to_string(value), hf);
 }
 
+void Config::derived_within(const std::vector<std::string>& path, std::string_view ours, std::int64_t value) {
+  note_read(path.back(), ours, fmt::format("{}: {} {}", text_within(path), ours, value));
+  put(ours, fmt::to_string(value), path.front());
+}
+
 std::int64_t Config::shape(std::string_view hf, std::string_view ours) {
   const auto value = integer_at(hf, 1);
   if (!value) {
@@ -160,24 +165,44 @@ Node Config::node(const std::vector<std::string>& path) const {
   return at;
 }
 
-bool Config::within(const std::vector<std::string>& path) const {
+bool Config::within(const std::vector<std::string>& path) {
+  asked_within_.insert(path);
   const Node value = node(path);
   return value && value.kind() != Node::Kind::null;
 }
 
-std::string Config::text_within(const std::vector<std::string>& path) const {
+std::string Config::text_within(const std::vector<std::string>& path) {
   return within(path) ? node(path).as_text().value_or("") : "";
 }
 
-void Config::number_within(const std::vector<std::string>& path, std::string_view ours, double fallback) {
-  double value = fallback;
-  if (within(path)) {
-    const std::vector<std::string> above(path.begin(), path.end() - 1);
-    value = node(above).number(path.back(), fallback);
-    note_read(path.back(), ours, fmt::format("{}", value));
-  } else {
-    assume(path.back(), fmt::format("{}", value));
+double Config::number_within(const std::vector<std::string>& path, double fallback) {
+  if (!within(path)) return fallback;
+  return node(std::vector<std::string>(path.begin(), path.end() - 1)).number(path.back(), fallback);
+}
+
+std::vector<std::string> Config::not_asked_within(const std::vector<std::string>& path) const {
+  std::vector<std::string> all;
+  const Node mapping = node(path);
+  if (mapping.kind() != Node::Kind::mapping) return all;
+  for (const std::string& key : mapping.keys()) {
+    std::vector<std::string> one = path;
+    one.push_back(key);
+    if (!asked_within_.contains(one) && mapping.get(key).kind() != Node::Kind::null) all.push_back(key);
   }
+  return all;
+}
+
+bool Config::is_mapping(std::string_view hf) {
+  known_.emplace_back(hf);
+  return file_.get(hf).kind() == Node::Kind::mapping;
+}
+
+void Config::number_within(const std::vector<std::string>& path, std::string_view ours, double fallback) {
+  const double value = number_within(path, fallback);
+  if (within(path))
+    note_read(path.back(), ours, fmt::format("{}", value));
+  else
+    assume(path.back(), fmt::format("{}", value));
   put(ours, fmt::format("{}", value), path.front());
 }
 

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -42,9 +43,14 @@ class Config {
   bool flag(std::string_view hf, bool fallback);
   std::string text(std::string_view hf, const std::string& fallback);
   double number(std::string_view hf, double fallback);
-  // Within a mapping: whether it is there and not null; its text, "" without one; a number.
-  bool within(const std::vector<std::string>& path) const;
-  std::string text_within(const std::vector<std::string>& path) const;
+  // Within a mapping: whether it is there and not null; its text, "" without one; a number. Each notes the path as
+  // asked for.
+  bool within(const std::vector<std::string>& path);
+  std::string text_within(const std::vector<std::string>& path);
+  double number_within(const std::vector<std::string>& path, double fallback);
+  // Keys of the mapping at `path` with values that nothing asked for.
+  std::vector<std::string> not_asked_within(const std::vector<std::string>& path) const;
+  bool is_mapping(std::string_view hf);
   void number_within(const std::vector<std::string>& path, std::string_view ours, double fallback);
   std::size_t elements(std::string_view hf);                     // of a list; 0 without one
   std::vector<std::string> words(std::string_view hf);           // a list's texts; of what is no text ""
@@ -56,6 +62,7 @@ class Config {
   void put(std::string_view ours, const std::string& value, std::string_view hf);
   // The same, noted as read or as transformers' default.
   void derived(std::string_view hf, std::string_view ours, std::int64_t value);
+  void derived_within(const std::vector<std::string>& path, std::string_view ours, std::int64_t value);
   // An error at `hf`: what it asks for is not there.
   void refuse(std::string_view hf, const std::string& what, const std::string& hint = "");
   // Refuses a flag that is not `wanted`.
@@ -82,6 +89,7 @@ class Config {
   Document& model_;
   // Every key that was asked for; those of them with a value to take.
   std::vector<std::string> known_ = {"model_type", "architectures"}, taken_;
+  std::set<std::vector<std::string>> asked_within_;
   std::map<std::string, std::int64_t, std::less<>> shapes_;
   std::vector<std::string> read_, assumed_, for_scenario_, left_out_;
   std::vector<std::pair<std::string, std::vector<std::string>>> no_matter_;  // by the reason

@@ -55,14 +55,28 @@ inline void windowed_layers(Config& c) {
   if (full != types.end()) c.derived("layer_types", "full_attention_every", static_cast<std::int64_t>(every));
 }
 
-// The share of a head's columns that turn, of which transformers takes the whole number below.
+// rope_scaling, or rope_parameters, which has one for each kind of layer where these have bases of their own.
+std::vector<std::string> path_of_scaling(Config& c);
+
+// The share of a head's columns that turn, of which transformers takes the whole number below; transformers 5 has it
+// in rope_parameters, whatever it was called before.
 inline void rotation(Config& c, std::string_view key, double fallback) {
   const std::int64_t heads = c.shape_read("num_attention_heads"), given = c.shape_read("head_dim");
   const std::int64_t head_dim = given > 0 ? given : heads > 0 ? c.shape_read("hidden_size") / heads : 0;
-  const double share = c.number(key, fallback);
-  if (share == 1) return c.no_matter({key}, "all columns turn");
-  if (share <= 0 || share > 1) return c.refuse(key, fmt::format("{} of a head's columns turn, expected 0 to 1", share));
-  c.derived(key, "rotary_dim", static_cast<std::int64_t>(static_cast<double>(head_dim) * share));
+  std::vector<std::string> path = path_of_scaling(c);
+  path.emplace_back("partial_rotary_factor");
+  const bool within = path.front() == "rope_parameters" && c.within(path);
+  const double share = within ? c.number_within(path, fallback) : c.number(key, fallback);
+  if (within) c.no_matter({key}, "rope_parameters says it");
+  if (share == 1) return within ? void() : c.no_matter({key}, "all columns turn");
+  if (!(share > 0 && share <= 1))
+    return c.refuse(within ? "rope_parameters" : key,
+                    fmt::format("{} of a head's columns turn, expected 0 to 1", share));
+  const auto columns = static_cast<std::int64_t>(static_cast<double>(head_dim) * share);
+  if (within)
+    c.derived_within(path, "rotary_dim", columns);
+  else
+    c.derived(key, "rotary_dim", columns);
 }
 
 // Of rotated positions (rotation.cpp): the base, by its own key or as transformers 5 has it in rope_parameters; and

@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <fstream>
 #include <map>
 #include <set>
+#include <sstream>
 
 #include "launch/launch.h"
 #include "launch/megatron.h"
@@ -191,16 +193,63 @@ TEST(Nccl, TheLevelOfGpuDirectIsAKey) {
   const auto imported = [&](const std::string& level) {
     return import_plan("x.sh", "export NCCL_NET_GDR_LEVEL=" + level + "\n" + arguments, {}).scenario;
   };
-  for (const char* never : {"LOC", "0"})
+  for (const char* never : {"LOC", "0", "00", "NVL", "NVB", "C2C"})
     EXPECT_NE(imported(never).find("gpudirect: false"), std::string::npos) << never;
-  for (const char* level : {"PIX", "PHB", "SYS", "3"})
+  for (const char* level : {"PIX", "PXB", "P2C", "PXN", "PHB", "SYS", "3", "12"})
     EXPECT_EQ(imported(level).find("gpudirect: false"), std::string::npos) << level;
-  EXPECT_THROW(imported("NEAR"), InputError);
+  for (const char* wrong : {"NEAR", "-1", "1.5"}) EXPECT_THROW(imported(wrong), InputError) << wrong;
+  // Where the topology would refuse the key, the variable is ignored.
+  const auto on = [&](const std::string& topology) {
+    return import_plan("x.sh", "export NCCL_NET_GDR_LEVEL=LOC\n" + arguments, {"", topology, 0, REHEARSE_SOURCE_DIR});
+  };
+  EXPECT_NE(on("aws-p4d").scenario.find("gpudirect: false"), std::string::npos);
+  for (const std::string& topology :
+       {std::string(), std::string(REHEARSE_SOURCE_DIR) + "/topologies/dgx-a100.yaml", std::string("rail-only-h100")}) {
+    const Imported none = on(topology);
+    EXPECT_EQ(none.scenario.find("gpudirect"), std::string::npos) << none.scenario;
+    EXPECT_TRUE(std::any_of(none.report.ignored.begin(), none.report.ignored.end(), [](const std::string& line) {
+      return line.starts_with("NCCL_NET_GDR_LEVEL: ") && line.find("no PCIe links") != std::string::npos;
+    }));
+    for (const std::string& line : none.report.used) EXPECT_EQ(line.find("gpudirect"), std::string::npos) << line;
+  }
   const Written base("direct.yaml",
                      "rehearse: 1\nmodel: llama3-8b\nframework: megatron-core\n"
                      "cluster: {topology: aws-p4d, gpus: 16, gpudirect: false}\nplan: {tensor: 2}\n");
   const plan::Scenario s = plan::read_scenario(base.path, {}, REHEARSE_SOURCE_DIR);
-  EXPECT_NE(export_plan("megatron", s, 8).text.find("export NCCL_NET_GDR_LEVEL=LOC\n"), std::string::npos);
+  const auto says_never = [](const plan::Scenario& scenario) {
+    return export_plan("megatron", scenario, 8).text.find("export NCCL_NET_GDR_LEVEL=LOC\n") != std::string::npos;
+  };
+  EXPECT_TRUE(says_never(s));
+  // What a topology's own file turns off, and a scenario turns on again.
+  std::ifstream shipped(std::string(REHEARSE_SOURCE_DIR) + "/topologies/aws-p4d.yaml");
+  std::ostringstream topology;
+  topology << shipped.rdbuf() << "\ngpudirect: false\n";
+  const Written staged("staged.yaml", topology.str());
+  const std::string there = "cluster.topology=" + staged.path;
+  const Written plain("plain.yaml",
+                      "rehearse: 1\nmodel: llama3-8b\nframework: megatron-core\n"
+                      "cluster: {gpus: 16}\nplan: {tensor: 2}\n");
+  EXPECT_TRUE(says_never(plan::read_scenario(plain.path, {there}, REHEARSE_SOURCE_DIR)));
+  EXPECT_FALSE(says_never(plan::read_scenario(plain.path, {there, "cluster.gpudirect=true"}, REHEARSE_SOURCE_DIR)));
+}
+
+// Weights come from rank 0 where either key says so; FSDP2 has one of the two alone.
+TEST(Accelerate, FirstWeightsAreBroadcastWhereEitherKeySaysSo) {
+  const auto imported = [](int version, const char* sync, const char* efficient) {
+    const std::string scenario =
+        import_plan(
+            "x.yaml",
+            "distributed_type: FSDP\nnum_processes: 8\nfsdp_config:\n  fsdp_version: " + std::to_string(version) +
+                "\n  fsdp_sync_module_states: " + sync + "\n  fsdp_cpu_ram_efficient_loading: " + efficient + "\n",
+            {})
+            .scenario;
+    return scenario.find("first_weights: broadcast") != std::string::npos;
+  };
+  EXPECT_TRUE(imported(1, "true", "false"));
+  EXPECT_TRUE(imported(1, "false", "true"));
+  EXPECT_FALSE(imported(1, "false", "false"));
+  EXPECT_FALSE(imported(2, "true", "false"));
+  EXPECT_TRUE(imported(2, "false", "true"));
 }
 
 // Key-value heads, angles and norms, as Megatron-LM's arguments.py names them.
@@ -240,6 +289,8 @@ TEST(Megatron, HasKeyHeadsAnglesAndNorms) {
       << ignored;
   EXPECT_NE(ignored.find("--apply-layernorm-1p"), std::string::npos) << ignored;
   EXPECT_THROW(model_of(llama + "--use-rope-scaling --rotary-seq-len-interpolation-factor 4"), InputError);
+  EXPECT_EQ(model_of(llama + "--use-rope-scaling --rotary-seq-len-interpolation-factor 1").rope_scaling,
+            RotationScaling::llama3);
   EXPECT_THROW(model_of(llama + "--rotary-base many"), InputError);
 }
 

@@ -246,6 +246,50 @@ TEST_F(HfTest, AnglesAreRead) {
   expect_sound();
 }
 
+// What transformers has where nothing is said may be written out; all else is said to be left out, none in silence.
+TEST_F(HfTest, OfAnglesNothingIsDroppedInSilence) {
+  const std::string none = "\"rope_scaling\": null", taken = "rope_scaling (its parts are taken)";
+  const auto yarn = [&](const std::string& more) {
+    return changed("llama-3-8b", none, "\"rope_scaling\": {\"rope_type\": \"yarn\", \"factor\": 4.0, " + more + "}");
+  };
+  const Model usual = yarn(
+      "\"beta_fast\": 32.0, \"beta_slow\": 1, \"truncate\": true, \"attention_factor\": 1.138629436111989, "
+      "\"mscale\": null");
+  EXPECT_EQ(usual.rope_scaling, RotationScaling::yarn);
+  EXPECT_EQ(usual.rope_factor, 4);
+  EXPECT_TRUE(says(usual, taken));
+  EXPECT_FALSE(says(usual, "Not simulated"));
+  for (const char* more : {"\"beta_fast\": 16", "\"beta_slow\": 2", "\"truncate\": false", "\"attention_factor\": 1.0",
+                           "\"mscale\": 0.707"}) {
+    const Model m = yarn(more);
+    EXPECT_EQ(m.rope_scaling, RotationScaling::none) << more;
+    EXPECT_TRUE(says(m, "Not simulated: rope_scaling (yarn with '")) << more;
+    EXPECT_FALSE(says(m, taken)) << more;
+  }
+  EXPECT_TRUE(says(changed("llama-3-8b", none,
+                           "\"rope_scaling\": {\"rope_type\": \"linear\", \"factor\": 2.0, \"mrope_section\": [16]}"),
+                   "rope_scaling.mrope_section (not known here)"));
+  expect_sound();
+  changed("llama-3-8b", none, "\"rope_scaling\": \"linear\"");
+  EXPECT_NE(problem().find("expected a mapping or null"), std::string::npos) << problem();
+}
+
+// transformers 5 has the share of columns that turn in rope_parameters.
+TEST_F(HfTest, TheShareOfColumnsThatTurnIsInTheNewPlaceToo) {
+  const std::string none = "\"rope_scaling\": null";
+  const Model half = changed("llama-3-8b", none, "\"rope_parameters\": {\"partial_rotary_factor\": 0.5}");
+  EXPECT_EQ(half.rotary_dim, 64);
+  EXPECT_TRUE(says(half, "partial_rotary_factor 0.5: rotary_dim 64"));
+  EXPECT_EQ(changed("llama-3-8b", none, "\"rope_parameters\": {\"partial_rotary_factor\": 1.0}").rotary_dim,
+            file("llama-3-8b").rotary_dim);
+  const Model unread = changed("mixtral-8x7b", "\"rope_theta\"",
+                               "\"rope_parameters\": {\"partial_rotary_factor\": 0.5}, \"rope_theta\"");
+  EXPECT_TRUE(says(unread, "rope_parameters.partial_rotary_factor (not known here)"));
+  expect_sound();
+  changed("llama-3-8b", none, "\"rope_parameters\": {\"partial_rotary_factor\": 1.5}");
+  EXPECT_NE(problem().find("1.5 of a head's columns turn"), std::string::npos) << problem();
+}
+
 TEST_F(HfTest, DefaultsAreThoseOfTheKind) {
   EXPECT_EQ(changed("mistral-7b", "  \"sliding_window\": 4096,\n", "").sliding_window, 4096);
   EXPECT_EQ(changed("mistral-7b", "\"sliding_window\": 4096", "\"sliding_window\": null").sliding_window, 0);

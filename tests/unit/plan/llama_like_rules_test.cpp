@@ -38,6 +38,13 @@ TEST(LlamaLikeRules, WhatDoesNotGoTogether) {
   EXPECT_TRUE(
       has(only("rope_scaling: linear, position: learned"), "model.rope_scaling: has no meaning without rotated"));
   EXPECT_TRUE(has(only("rope_factor: 4"), "model.rope_factor: has no meaning without rope_scaling"));
+  for (const char* key : {"rope_low_freq_factor: 2", "rope_high_freq_factor: 8", "rope_trained_len: 4096"})
+    EXPECT_TRUE(has(only(std::string("rope_scaling: linear, ") + key), "is of rope_scaling: llama3")) << key;
+  EXPECT_TRUE(has(only("rope_scaling: yarn, rope_high_freq_factor: 8"),
+                  "model.rope_high_freq_factor: is of rope_scaling: llama3"));
+  EXPECT_EQ(problems("rehearse: 1\nmodel: {family: llama, layers: 4, hidden: 64, heads: 4, ffn_hidden: 96, vocab: 100, "
+                     "max_seq_len: 64, rope_scaling: yarn, rope_trained_len: 32}\n"),
+            Texts());
   EXPECT_TRUE(has(only("rope_scaling: llama3, rope_high_freq_factor: 1"),
                   "model.rope_high_freq_factor: 1 is not above rope_low_freq_factor = 1"));
   EXPECT_TRUE(has(only("rope_scaling: yarn, kv_lora_rank: 8, qk_nope_head_dim: 8, qk_rope_head_dim: 8, v_head_dim: 8"),

@@ -11,6 +11,18 @@
 namespace rehearse::plan {
 namespace {
 
+// What a topology's file says of direct transfers goes the scenario's way, whichever it is; null says nothing.
+TEST(Scenario, GpuDirectIsTheTopologysUnlessItIsGiven) {
+  using Pairs = std::vector<std::pair<std::string, std::string>>;
+  const auto overrides = [](const std::vector<std::string>& assignments) {
+    return read("rehearse: 1\n" + kSmallModel + "cluster: {topology: aws-p4d, gpus: 1}\n", assignments)
+        .cluster.overrides;
+  };
+  EXPECT_EQ(overrides({}), Pairs());
+  EXPECT_EQ(overrides({"cluster.gpudirect=true"}), (Pairs{{"gpudirect", "true"}}));
+  EXPECT_EQ(overrides({"cluster.gpudirect=false"}), (Pairs{{"gpudirect", "false"}}));
+}
+
 // Written anew for another folder: files in lists, and in mappings of lists, have their whole path too.
 TEST(ScenarioText, NamesFilesInListsWholly) {
   const std::filesystem::path folder = test::temporary_path("lists");

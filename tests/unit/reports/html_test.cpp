@@ -9,6 +9,7 @@
 
 #include "reports/html/errors.h"
 #include "reports/html/figures.h"
+#include "reports/html/history.h"
 #include "reports/html/text.h"
 #include "reports/html/words.h"
 #include "stored.h"
@@ -278,6 +279,21 @@ TEST(HtmlFigures, LossesThatAreNoNumbersAreLeftOut) {
   s.result.loss = {4, std::numeric_limits<double>::quiet_NaN(), 2};
   const std::string figure = html::loss_figure({s}, {"a"});
   EXPECT_TRUE(has(figure, "points=\"60,10 1080,210 \"")) << figure;
+}
+
+// Of long runs two steps are a point, at the second of them; a resumed run's times are since its own first step.
+TEST(HtmlHistory, EndsAtTheLastStepAndSaysFromWhichOnItCounts) {
+  auto s = stored("measured");
+  s.history.first_step = 101;
+  s.history.loss.assign(1500, 2);
+  s.history.step_ps.assign(1500, kMicrosecond);
+  for (std::int64_t step = 1; step <= 1500; ++step) s.history.end_ps.push_back(step * kMicrosecond);
+  s.history.computed = {kMicrosecond}, s.history.slowest = {1500};
+  const std::string late = html::history_section({s}, {"a"});
+  EXPECT_TRUE(has(late, ">step 102<") && has(late, ">step 1600<")) << late;
+  EXPECT_TRUE(has(late, " since step 101")) << late;
+  s.history.first_step = 1;
+  EXPECT_FALSE(has(html::history_section({s}, {"a"}), "since step"));
 }
 
 TEST(HtmlErrors, AreSumsOverWhatBothRunsHave) {

@@ -3,8 +3,10 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <limits>
 
 #include "sim/base/diagnostics.h"
 #include "sim/result/read_directory.h"
@@ -463,6 +465,25 @@ TEST(ReadResult, LoadsOfExpertsComeBack) {
   EXPECT_EQ(again.experts.worst_layer, 3);
   EXPECT_EQ(again.experts.dropped, 0.125);
   EXPECT_EQ(to_json(again), to_json(r));
+}
+
+// A run may diverge, and of steps before an old checkpoint a part's loss is not known.
+TEST(ReadResult, LossesThatAreNoNumbersComeBack) {
+  const double none = std::numeric_limits<double>::quiet_NaN();
+  Result r = small_result();
+  r.loss = {2.5, none};
+  r.loss_parts = {{"model", {none, 2}}, {"mtp1", {none, 3}}};
+  const std::string text = to_json(r);
+  EXPECT_NE(text.find("null"), std::string::npos);
+  const Result again = parse_result_json("result.json", text);
+  ASSERT_EQ(again.loss.size(), 2U);
+  EXPECT_EQ(again.loss[0], 2.5);
+  EXPECT_TRUE(std::isnan(again.loss[1]));
+  ASSERT_EQ(again.loss_parts.size(), 2U);
+  EXPECT_TRUE(std::isnan(again.loss_parts[1].of_steps.at(0)));
+  EXPECT_EQ(again.loss_parts[1].of_steps.at(1), 3);
+  EXPECT_EQ(to_json(again), text);
+  EXPECT_NE(json_problems(replaced(text, "null", "\"none\"")), "");
 }
 
 TEST(ReadResult, ThePaceComesBack) {
