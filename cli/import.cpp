@@ -64,7 +64,7 @@ int import_file(const ImportArguments& a) {
   if (!a.model.empty() && !is_configuration(a.model)) check_name("--model", "models", a.model, root);
   if (!a.cluster.empty() && a.cluster.find('/') == std::string::npos && !a.cluster.ends_with(".yaml"))
     check_name("--cluster", "topologies", a.cluster, root);
-  const launch::Imported imported = launch::import_plan(a.file, text, {a.model, a.cluster, a.gpus});
+  const launch::Imported imported = launch::import_plan(a.file, text, {a.model, a.cluster, a.gpus, root});
   read_as_scenario(imported, a.file, root);
   for (const std::string& line : imported.report.used) note("rehearse: used " + line);
   for (const std::string& line : imported.report.ignored) note("rehearse: ignored " + line);
