@@ -122,7 +122,7 @@ std::vector<Key> cluster_keys() {
            "bytes go between GPUs and NICs directly (GPUDirect RDMA); `false`: through the memory of their host, "
            "as with NCCL's `NCCL_NET_GDR_LEVEL=LOC` or without the driver's module: over the GPU's PCIe link to "
            "the host bridge, and over the NIC's back, links that others share; of topologies with PCIe links",
-       .example = "false",
+       .example = "true",
        .related = "cluster.topology cluster.overrides cluster.collectives",
        .field = &ClusterRequest::gpudirect},
       {.path = "cluster.placement",
