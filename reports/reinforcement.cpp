@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 
 #include "reports/text.h"
 #include "sim/base/units.h"
@@ -75,7 +76,9 @@ std::string longest_phase(const result::Result& r) {
   if (phases.empty()) return "";
   const auto longest =
       std::max_element(phases.begin(), phases.end(), [](const auto& a, const auto& b) { return a.ps < b.ps; });
-  return fmt::format("The longest phase is {}: {}, {} of the step; devices are idle {} of their time.", longest->name,
+  std::string name = longest->name;
+  name[0] = static_cast<char>(std::toupper(static_cast<unsigned char>(name[0])));
+  return fmt::format("{}, the longest phase: {}, {} of the step; devices are idle {} of their time.", name,
                      format_time(Time::from_ps(longest->ps)), percent(share_of_step(r, longest->ps)),
                      percent(r.reinforcement.idle));
 }

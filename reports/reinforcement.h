@@ -16,7 +16,7 @@ std::vector<std::pair<std::string, std::string>> reinforcement_rows(const result
 Rows phase_rows(const result::Result& r);
 // These for a terminal.
 std::string phases_text(const result::Result& r);
-// "Generation is the longest phase: ..."
+// "Generation, the longest phase: ..."
 std::string longest_phase(const result::Result& r);
 // Where a phase does not fit: which, and by how much; "" where all do.
 std::string phase_that_does_not_fit(const result::Result& r);
