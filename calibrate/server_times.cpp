@@ -9,7 +9,9 @@
 #include "sim/account/server_kernels.h"
 #include "sim/account/server_shards.h"
 #include "sim/cost/calibration_file.h"
+#include "sim/cost/kernel_shape.h"
 #include "sim/lower/stage.h"
+#include "sim/program/work.h"
 
 namespace rehearse::calibrate {
 
