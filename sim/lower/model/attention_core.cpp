@@ -46,19 +46,16 @@ Attention AttentionCore::part(AttentionPart p) const {
   a.value_dim = m.value_dim();
   a.dropout = m.dropout;
   a.site = site_;
-  a.window = window_;
+  a.window = window_ < context_.seq ? window_ : 0;
   a.document = context_.document;
   a.unscaled = m.position == model::Position::relative;
   if (biased()) a.bias_buckets = m.relative_buckets, a.bias_distance = m.relative_distance;
   a.keys = keys_;
   a.softcap = m.attention_softcap;
   a.score_scale = m.query_scale;
-  if (const std::int64_t cached = context_.plan().cached_tokens; cached > 0) {
-    // window_ is that of the new tokens alone. Block numbers its attention 4 x layer + 1; of a window's tokens the last
-    // is a query itself.
-    const std::int64_t window = m.window((site_ - 1) / 4, context_.seq + cached);
-    a.cached = window > 0 ? std::min(cached, window - 1) : cached;
-  }
+  // Of a window's tokens the last is a query itself.
+  const std::int64_t cached = context_.plan().cached_tokens;
+  a.cached = window_ > 0 ? std::min(cached, window_ - 1) : cached;
   return a;
 }
 

@@ -20,6 +20,11 @@ std::unique_ptr<FeedForward> feed_forward(const UnitScope& scope, const std::str
   return std::make_unique<MlpBranch>(scope, block, "mlp", m.ffn_hidden);
 }
 
+// Of a sequence with the tokens before it that are cached.
+std::int64_t window_of(const Context& context, int layer) {
+  return context.model().window(layer, context.seq + context.plan().cached_tokens);
+}
+
 class Block : public Unit {
  public:
   Block(UnitScope scope, int layer)
@@ -28,7 +33,7 @@ class Block : public Unit {
         name_("layer" + std::to_string(layer)),
         experts_(scope.context.model().has_experts(layer)),
         norm1_(scope.context, scope.builder, scope.parameters, name_ + ".norm1"),
-        attention_(scope, name_, layer * 4 + 1, scope.context.model().window(layer, scope.context.seq),
+        attention_(scope, name_, layer * 4 + 1, window_of(scope.context, layer),
                    scope.context.model().rotation_base(layer), !scope.context.model().rotates_by_local_base(layer)),
         post1_(post_norm(scope, ".attention.post_norm")),
         residual1_(scope.context, scope.builder, scope.parameters, name_, "attention", layer * 4 + 2),
