@@ -34,9 +34,9 @@ std::string misspelt(const std::string& key, const std::vector<std::string>& nam
   return close && !key.empty() && meant.front() == key.front() ? meant : "";
 }
 
-// Why the topology refuses cluster.gpudirect with this value (sim/cluster/topology.cpp); "": it takes it, or cannot be
-// read, which others report.
-std::string refusal_of_gpudirect(const std::string& topology, const std::string& data_root, bool direct) {
+// Why the topology refuses cluster.gpudirect: false (sim/cluster/topology.cpp); "": it takes it, or cannot be read,
+// which others report.
+std::string refusal_of_gpudirect(const std::string& topology, const std::string& data_root) {
   const bool file = names_file(topology);
   if (!file && data_root.empty()) return "";
   try {
@@ -45,13 +45,11 @@ std::string refusal_of_gpudirect(const std::string& topology, const std::string&
         Document::from_file(file ? topology : fmt::format("{}/topologies/{}.yaml", data_root, topology), unheard);
     const Node root = document.root();
     if (root.kind() != Node::Kind::mapping) return "";
-    const std::string kind = root.get("kind").as_text().value_or("");
-    if (!direct && !(kind == "composed" && root.has("pcie")))
-      return fmt::format("the nodes of {} have no PCIe links by which devices and NICs reach their host", topology);
-    if (kind == "local" || kind == "links") return fmt::format("{} is no cluster of accelerators", topology);
+    if (root.get("kind").as_text().value_or("") == "composed" && root.has("pcie")) return "";
+    return fmt::format("the nodes of {} have no PCIe links by which devices and NICs reach their host", topology);
   } catch (const InputError&) {
+    return "";
   }
-  return "";
 }
 
 }  // namespace
@@ -59,7 +57,7 @@ std::string refusal_of_gpudirect(const std::string& topology, const std::string&
 void Taken::drop_gpudirect_where_refused(const std::string& topology, const std::string& data_root) {
   const std::string key = "cluster.gpudirect", value = value_of(key);
   if (value.empty()) return;
-  const std::string why = refusal_of_gpudirect(topology, data_root, value != "false");
+  const std::string why = refusal_of_gpudirect(topology, data_root);
   if (why.empty()) return;
   ignore(one_line(fmt::format("NCCL_NET_GDR_LEVEL: {}", why)));
   std::erase_if(report_.used, [&](const std::string& line) { return line.ends_with(": " + key + " " + value); });

@@ -168,8 +168,8 @@ void take_gpudirect(Taken& taken) {
     return taken.error(*setting, fmt::format("{} is no distance of NCCL's", detail::shown(*text)),
                        "LOC, PIX, PXB, PHB or SYS");
   const bool never = number ? text->find_first_not_of('0') == std::string::npos : level - kLevels.begin() < kNearestNic;
-  taken.put("cluster.gpudirect", never ? "false" : "true", setting);
-  if (!never) taken.assume("GPUs and NICs are near enough for NCCL_NET_GDR_LEVEL=" + *text);
+  if (never) return taken.put("cluster.gpudirect", "false", setting);
+  taken.assume("GPUs and NICs are near enough for NCCL_NET_GDR_LEVEL=" + *text);
 }
 
 std::optional<std::string> pinned_collectives(Taken& taken) {
