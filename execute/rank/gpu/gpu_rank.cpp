@@ -207,13 +207,21 @@ void GpuRank::get_first_weights(const FirstWeights& first) {
   const double began = host_s();
   const Gpu::Stream stream = compute().stream;
   auto* const piece = static_cast<std::byte*>(gpu_->allocate(kSlabBytes));
-  const auto done = [&] {
+  const auto done = [&](const std::vector<int>& members) {
     gpu_->record(compute().ends[0], stream);
-    await(compute().ends[0]);
+    const auto limit = run_.options.timeout;
+    const auto deadline = limit.count() > 0 ? Clock::now() + limit : Clock::time_point::max();
+    while (!gpu_->done(compute().ends[0])) {
+      if (run_.world.stop().requested()) throw Stopped(members);
+      if (Clock::now() >= deadline) throw DeadlineError(members);
+      std::this_thread::sleep_for(std::chrono::microseconds(20));
+    }
   };
   first.distribute(
       [&](program::GroupId group, kernels::Out data, std::int64_t elements) {
         const std::int64_t size = size_of(data.type), most = kSlabBytes / size;
+        std::vector<int> others = layout_.members(group);
+        std::erase(others, rank_);
         for (std::int64_t e = 0; e < elements; e += most) {
           const std::int64_t n = std::min(most, elements - e);
           std::byte* const host = static_cast<std::byte*>(data.data) + e * size;
@@ -221,7 +229,7 @@ void GpuRank::get_first_weights(const FirstWeights& first) {
           transfers_->collective({program::CollectiveKind::broadcast, group, n}, data.type, piece, piece,
                                  gpu_->native(stream));
           gpu_->to_host(stream, host, piece, n * size);
-          done();
+          done(others);
         }
       },
       [&](const InitialMemory::Block& block, const float* values) {
@@ -230,7 +238,7 @@ void GpuRank::get_first_weights(const FirstWeights& first) {
           std::vector<std::byte> kept(static_cast<std::size_t>(place.bytes));
           from_float(place.type, values, block.count, kept.data());
           gpu_->to_device(stream, arena_ + place.offset, kept.data(), place.bytes);
-          done();
+          done({});
         }
       });
   first_weights_s_ = host_s() - began;
