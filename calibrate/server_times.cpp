@@ -48,10 +48,11 @@ void measure_servers(const std::vector<Target>& targets, double seconds, const B
   for (const ServerKernel& k : list) {
     budget.poll();
     if (own.spent() && k.op != list.front().op) return;
-    const program::Work work = program::work_of(k.kernels->role, *k.op);
+    const KernelKey key = key_of(k.kernels->role, *k.op, k.target->threads, k.target->threads);
     const double share = std::clamp(own.left() / static_cast<double>(left--), 1e-3, 0.5);
-    times.add(key_of(k.kernels->role, *k.op, k.target->threads, k.target->threads),
-              cost::comparable_flops(*k.op, work.flops), static_cast<double>(work.bytes_read + work.bytes_written),
+    if (times.contains(key)) continue;  // of another target
+    const program::Work work = program::work_of(k.kernels->role, *k.op);
+    times.add(key, cost::comparable_flops(*k.op, work.flops), static_cast<double>(work.bytes_read + work.bytes_written),
               measure({k.target->scenario, k.kernels->role, *k.op}, k.target->threads, share));
   }
 }

@@ -131,6 +131,15 @@ execute::Options options_of(const ExecuteArguments& a) {
   return options;
 }
 
+// With --as-simulated: what parameter servers are to do. The same in every process.
+std::optional<std::vector<account::ServerEvent>> simulated_order(const ExecuteArguments& a,
+                                                                 const plan::Scenario& scenario) {
+  if (!a.as_simulated) return std::nullopt;
+  run::Options simulated;
+  simulated.data_root = data_root();
+  return run::simulated_server_order(scenario, simulated, a.steps);
+}
+
 // Nothing in processes that are not the root's.
 std::optional<execute::Outcome> perform(const ExecuteArguments& a, const plan::Scenario& scenario,
                                         const std::string& what, execute::World& world) {
@@ -145,13 +154,8 @@ std::optional<execute::Outcome> perform(const ExecuteArguments& a, const plan::S
   };
   try {
     execute::check_performable(scenario, a.steps);
-    std::vector<account::ServerEvent> order;
-    if (a.as_simulated) {
-      run::Options simulated;
-      simulated.data_root = data_root();
-      order = run::simulated_server_order(scenario, simulated, a.steps);
-      options.server_order = &order;
-    }
+    const auto order = simulated_order(a, scenario);
+    options.server_order = order ? &*order : nullptr;
     const program::Program program = lower::lower(scenario);
     const auto ranks = static_cast<int>(world.here().size());
     // Of ranks that are threads of this process: others' cores are not ours to keep busy.
@@ -242,7 +246,10 @@ int perform_quietly(const ExecuteArguments& a, const plan::Scenario& scenario, c
 int start(const ExecuteArguments& a, const plan::Scenario& scenario, const execute::Placement& placement) {
   try {
     execute::check_performable(scenario, a.steps);
-    return placement.start(lower::lower(scenario), options_of(a));
+    const auto order = simulated_order(a, scenario);
+    execute::Options options = options_of(a);
+    options.server_order = order ? &*order : nullptr;
+    return placement.start(lower::lower(scenario), options);
   } catch (const InputError& error) {
     throw plan::located(error, scenario);
   }

@@ -23,6 +23,7 @@
 #include "execute/rank/routing_log.h"
 #include "execute/report.h"
 #include "execute/servers/parameter_servers.h"
+#include "execute/servers/server_order.h"
 #include "execute/servers/server_process.h"
 #include "execute/timeline.h"
 #include "kernels/device_state.h"
@@ -410,10 +411,11 @@ void check_performable(const plan::Scenario& scenario, int steps) {
   const auto problem = [&](const std::string& path, const std::string& message, const std::string& hint) {
     problems.add({"", 0, 0, path, message, hint});
   };
-  const std::int64_t ranks = scenario.cluster.gpus;
-  if (ranks > kMaxRanks)
-    problem("cluster.gpus",
-            fmt::format("{} ranks as threads of this machine; at most {} are performed", ranks, kMaxRanks),
+  const std::int64_t ranks = scenario.cluster.gpus, servers = scenario.plan.served() ? scenario.plan.servers : 0;
+  if (ranks + servers > kMaxRanks)
+    problem(ranks > kMaxRanks ? "cluster.gpus" : "plan.servers",
+            fmt::format("{} ranks{} of this machine; at most {} are performed", ranks,
+                        servers > 0 ? fmt::format(" and {} parameter servers", servers) : " as threads", kMaxRanks),
             "rehearse simulate takes any number");
   if (scenario.data.takes_time())
     problem("data",
@@ -445,7 +447,8 @@ void check_run(const plan::Scenario& scenario, const program::Program& program, 
   check_program(program, grid);
   const std::vector<Timeline> timelines = make_timelines(program, grid);
   check_memory_reuse(program, grid, timelines, options);
-  if (options.checkpoint.any()) find_beginning(scenario, options);
+  const std::int64_t first = options.checkpoint.any() ? find_beginning(scenario, options).step : 0;
+  if (scenario.plan.served()) server_order(scenario, options, first);
   if (options.maker != nullptr)
     options.maker->check(timelines, grid, ranks);
   else

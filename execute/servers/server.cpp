@@ -22,7 +22,7 @@ Server::Server(Run& run, int number, const ServerOrder& order, bool remote)
       order_(order),
       remote_(remote),
       due_(next_due(run.options, run.first_step)),
-      state_(run.scenario, run.timeline(0), number, run.options.steps),
+      state_(run.scenario, run.timeline(0), number, run.options.steps, run.threads_per_rank),
       applied_(static_cast<std::size_t>(run.grid.ranks()), run.first_step),
       ended_(applied_),
       done_(applied_.size()),

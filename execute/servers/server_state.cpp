@@ -6,6 +6,7 @@
 
 #include "execute/rank/initial_values.h"
 #include "execute/rank/kernel_call.h"
+#include "sim/account/server_kernels.h"
 #include "sim/base/check.h"
 
 namespace rehearse::execute {
@@ -16,13 +17,12 @@ constexpr std::int64_t kWidth = size_of(DType::f32);
 
 }  // namespace
 
-ServerState::ServerState(const plan::Scenario& scenario, const Timeline& worker, int server, int steps)
-    : scenario_(scenario), server_(server), steps_(steps), device_(kernels::make_cpu_device(1)) {
+ServerState::ServerState(const plan::Scenario& scenario, const Timeline& worker, int server, int steps, int threads)
+    : scenario_(scenario), server_(server), steps_(steps), device_(kernels::make_cpu_device(threads)) {
   for (const account::ServerParameter& p :
        account::server_parameters(*worker.role, static_cast<int>(scenario.plan.servers)))
     if (p.server == server) parameters_.push_back(p), elements_ += p.elements;
-  const plan::Training& t = scenario.training;
-  moments_ = t.optimizer == plan::OptimizerKind::adamw ? 2 : t.momentum > 0 ? 1 : 0;
+  moments_ = static_cast<int>(account::server_moments(scenario.training));
   memory_.resize(static_cast<std::size_t>(elements_ * kWidth * (1 + moments_)));
 }
 

@@ -24,8 +24,8 @@ namespace rehearse::execute {
 
 class ServerState {
  public:
-  // `steps` of the whole run: learning-rate schedules end there.
-  ServerState(const plan::Scenario& scenario, const Timeline& worker, int server, int steps);
+  // `steps` of the whole run: learning-rate schedules end there. `threads`: that update() computes with.
+  ServerState(const plan::Scenario& scenario, const Timeline& worker, int server, int steps, int threads);
 
   std::int64_t elements() const { return elements_; }
   std::int64_t bytes() const { return static_cast<std::int64_t>(memory_.size()); }
