@@ -18,7 +18,7 @@
 #include "sim/run/ideal.h"
 #include "sim/run/layers_by_time.h"
 #include "sim/run/prepared.h"
-#include "sim/run/reinforcement.h"
+#include "sim/run/reinforcement/reinforcement.h"
 #include "sim/run/run.h"
 
 namespace rehearse::cli {

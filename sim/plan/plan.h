@@ -169,8 +169,8 @@ struct Plan {
   // Data-parallel ranks whose gradients make a global batch.
   std::int64_t counted() const { return data - backup_workers; }
   // Not keys: a step of forwards alone, without gradients and optimizer, as scoring and generation have them
-  // (sim/run/reinforcement.h); and in these the tokens before its own that each sequence has keys and values of, in a
-  // cache. With zero 1 and 2 parameters are whole then.
+  // (sim/run/reinforcement/reinforcement.h); and in these the tokens before its own that each sequence has keys and
+  // values of, in a cache. With zero 1 and 2 parameters are whole then.
   bool forward_only = false;
   std::int64_t cached_tokens = 0;
   AxisOrder rank_order = {Axis::tensor, Axis::context, Axis::expert, Axis::data, Axis::pipeline};

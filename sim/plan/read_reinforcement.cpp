@@ -42,8 +42,8 @@ void check_generation(const Node& node, const Scenario& s) {
         "more prompts or samples, or generation.tensor larger");
 }
 
-// What the movement of weights (sim/run/weight_movement.h) does not know: which rank has which experts, and ZeRO-3's
-// parts where they are spread over context ranks, too.
+// What the movement of weights (sim/run/reinforcement/weight_movement.h) does not know: which rank has which experts,
+// and ZeRO-3's parts where they are spread over context ranks, too.
 void check_layout(const Node& node, const Scenario& s) {
   if (s.plan.expert > 1)
     node.error(

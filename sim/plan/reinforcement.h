@@ -1,7 +1,7 @@
 // Reinforcement learning from feedback (section `reinforcement` of a scenario): a step of it generates responses to
 // prompts with the model that is trained, scores them by forward passes of this and other models, and trains on them.
-// What the sections model, plan and training say is of the training of the model, the actor; sim/run/reinforcement.h
-// simulates the step. Simulated only.
+// What the sections model, plan and training say is of the training of the model, the actor;
+// sim/run/reinforcement/reinforcement.h simulates the step. Simulated only.
 #pragma once
 
 #include <cstdint>

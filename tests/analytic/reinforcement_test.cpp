@@ -1,5 +1,5 @@
-// Steps of reinforcement learning (sim/run/reinforcement.h) against closed forms: what a decode step reads, how long
-// replicas take, the bytes of weights that move, the cache's size, and what is idle.
+// Steps of reinforcement learning (sim/run/reinforcement/reinforcement.h) against closed forms: what a decode step
+// reads, how long replicas take, the bytes of weights that move, the cache's size, and what is idle.
 #include "reports/reinforcement.h"
 
 #include <gtest/gtest.h>
@@ -18,10 +18,10 @@
 #include "sim/model/model.h"
 #include "sim/plan/documents.h"
 #include "sim/result/read_directory.h"
-#include "sim/run/forward_pass.h"
-#include "sim/run/generation.h"
-#include "sim/run/reinforcement.h"
-#include "sim/run/weight_movement.h"
+#include "sim/run/reinforcement/forward_pass.h"
+#include "sim/run/reinforcement/generation.h"
+#include "sim/run/reinforcement/reinforcement.h"
+#include "sim/run/reinforcement/weight_movement.h"
 #include "tests/support/lowered.h"
 
 namespace rehearse::reinforcement_test {

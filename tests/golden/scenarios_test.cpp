@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <string>
 
-#include "sim/run/reinforcement.h"
+#include "sim/run/reinforcement/reinforcement.h"
 #include "sim/run/run.h"
 
 namespace rehearse {

@@ -1,5 +1,5 @@
 // See generation.h.
-#include "sim/run/generation.h"
+#include "sim/run/reinforcement/generation.h"
 
 #include <fmt/format.h>
 
@@ -9,14 +9,14 @@
 #include "sim/base/diagnostics.h"
 #include "sim/cost/cost.h"
 #include "sim/lower/stage.h"
-#include "sim/run/forward_pass.h"
 #include "sim/run/prepared.h"
+#include "sim/run/reinforcement/forward_pass.h"
 
 namespace rehearse::run {
 namespace {
 
-constexpr std::int64_t kPrefillTokens =
-    8192;  // of a prefill, at most: vLLM's max_num_batched_tokens for chunked prefill
+// Of a prefill, at most: vLLM's max_num_batched_tokens for chunked prefill.
+constexpr std::int64_t kPrefillTokens = 8192;
 
 // Scenarios of one replica.
 class ReplicaScenarios {

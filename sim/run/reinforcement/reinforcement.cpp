@@ -1,5 +1,5 @@
 // See reinforcement.h.
-#include "sim/run/reinforcement.h"
+#include "sim/run/reinforcement/reinforcement.h"
 
 #include <fmt/format.h>
 
@@ -15,10 +15,10 @@
 #include "sim/plan/schedule/schedule.h"
 #include "sim/run/describe_scenario.h"
 #include "sim/run/fit.h"
-#include "sim/run/forward_pass.h"
-#include "sim/run/generation.h"
 #include "sim/run/prepared.h"
-#include "sim/run/weight_movement.h"
+#include "sim/run/reinforcement/forward_pass.h"
+#include "sim/run/reinforcement/generation.h"
+#include "sim/run/reinforcement/weight_movement.h"
 
 namespace rehearse::run {
 namespace {

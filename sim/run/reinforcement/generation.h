@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "sim/plan/scenario.h"
-#include "sim/run/rollout.h"
+#include "sim/run/reinforcement/rollout.h"
 #include "sim/run/run.h"
 
 namespace rehearse::run {

@@ -9,7 +9,7 @@
 
 #include "sim/plan/scenario.h"
 #include "sim/result/result.h"
-#include "sim/run/rollout.h"
+#include "sim/run/reinforcement/rollout.h"
 #include "sim/run/run.h"
 
 namespace rehearse::run {

@@ -1,5 +1,5 @@
 // See weight_movement.h.
-#include "sim/run/weight_movement.h"
+#include "sim/run/reinforcement/weight_movement.h"
 
 #include <fmt/format.h>
 

@@ -1,5 +1,5 @@
 // See rollout.h.
-#include "sim/run/rollout.h"
+#include "sim/run/reinforcement/rollout.h"
 
 #include <algorithm>
 #include <cmath>

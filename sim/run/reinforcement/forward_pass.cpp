@@ -1,5 +1,5 @@
 // See forward_pass.h.
-#include "sim/run/forward_pass.h"
+#include "sim/run/reinforcement/forward_pass.h"
 
 #include "sim/engine/engine.h"
 #include "sim/run/device_kinds.h"
