@@ -474,12 +474,11 @@ std::vector<int> StageLowering::last_micro_batches(const std::vector<ScheduleSlo
   return last;
 }
 
-// As the schedule has them; of a step of forwards alone these, none of which has a backward to be merged with.
+// As the schedule has them; of a step of forwards alone these.
 std::vector<ScheduleSlot> StageLowering::order_of(int micro_batches) const {
   std::vector<ScheduleSlot> order = schedule().slots(place(), micro_batches);
   if (!context_.plan().forward_only) return order;
   std::erase_if(order, [](const ScheduleSlot& slot) { return !slot.forward(); });
-  for (ScheduleSlot& slot : order) slot.with_next = false;
   return order;
 }
 

@@ -79,7 +79,7 @@ class StageLowering {
     return {stage_, static_cast<int>(context_.stages), static_cast<int>(chunks_.size()), overlaps()};
   }
   // A forward and the backward behind it run beside one another.
-  bool overlaps() const { return context_.plan().overlap_expert_exchange; }
+  bool overlaps() const { return context_.plan().overlap_expert_exchange && !context_.plan().forward_only; }
   // "forward", or "forward.chunk1" where there are several.
   std::string named(const std::string& name, const Chunk& chunk) const;
 

@@ -247,6 +247,10 @@ TEST(Flows, ShareALink) {
   const Time apart = engine::run_flows({model->send(8, 0, gb), model->send(17, 1, gb)}, *cluster).end;
   EXPECT_NEAR(two.seconds(), 2 * one.seconds(), 1e-6 * one.seconds());
   EXPECT_NEAR(apart.seconds(), one.seconds(), 1e-6 * one.seconds());
+  // Copies at both ends are before and behind what the link carries.
+  collective::TransferPlan copied = model->send(8, 0, gb);
+  copied.copy_out += Time::from_ps(3'000'000), copied.copy_in += Time::from_ps(5'000'000);
+  EXPECT_EQ(engine::run_flows({copied}, *cluster).end, one + Time::from_ps(8'000'000));
 }
 
 // Of a row's last document only what fits is left, which equal documents of the length wanted would not make up for.

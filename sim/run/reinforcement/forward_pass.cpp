@@ -11,7 +11,6 @@ ForwardPass forward_pass(plan::Scenario scenario, std::int64_t cached, int steps
   plan::Plan& p = scenario.plan;
   p.forward_only = true, p.cached_tokens = cached;
   p.recompute = plan::Recompute::none, p.offload_activations = p.offload_optimizer = false;
-  p.overlap_expert_exchange = false;  // no backward to run a forward beside
   if (p.zero == 1 || p.zero == 2) p.zero = 0;
   Options own = options;
   own.steps = steps, own.record = false, own.samples = 0;

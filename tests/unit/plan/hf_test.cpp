@@ -222,6 +222,10 @@ TEST_F(HfTest, AnglesAreRead) {
   EXPECT_EQ(angles(file("llama-2-7b")), "10000 0 8 1 4 8192");
   EXPECT_EQ(angles(file("llama-3-8b")), "500000 0 8 1 4 8192");
   EXPECT_EQ(angles(file("llama-3.2-1b")), "500000 2 32 1 4 8192");
+  EXPECT_EQ(angles(changed("llama-3.2-1b", "\"low_freq_factor\": 1.0", "\"low_freq_factor\": 0.5")),
+            "500000 2 32 0.5 4 8192");
+  EXPECT_EQ(angles(changed("llama-3.2-1b", "\"high_freq_factor\": 4.0", "\"high_freq_factor\": 8.0")),
+            "500000 2 32 1 8 8192");
   EXPECT_EQ(angles(file("mixtral-8x7b")), "1000000 0 8 1 4 8192");
   EXPECT_EQ(angles(file("command-r")), "8000000 0 8 1 4 8192");
   EXPECT_EQ(angles(changed("mixtral-8x7b", "  \"rope_theta\": 1000000.0,\n", "")), "1000000 0 8 1 4 8192");
