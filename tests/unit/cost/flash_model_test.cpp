@@ -128,5 +128,32 @@ TEST(FlashModel, DropoutTakesCyclesForEachScoreWhateverTheColumns) {
   EXPECT_EQ(seconds(scores * 4 * 128), 0);
 }
 
+// 16 heads on 108 multiprocessors have 7 blocks each, 112 in all, which all have the same number of 7 tiles: two waves.
+TEST(FlashModel, ADeterministicBackwardTakesWavesOfBlocks) {
+  program::Attention a = attention(128, 128);
+  a.causal = false, a.seq = 7 * 128 * 2;
+  const SplitBackward split = split_backward(a, 108, 108);
+  EXPECT_EQ(split.blocks, 7);
+  EXPECT_DOUBLE_EQ(split.makespan, 2.0 * 108 / 112);
+  // With 112 multiprocessors one wave, in which none idles; but still 7 blocks a head, by the device's own 108.
+  EXPECT_DOUBLE_EQ(split_backward(a, 108, 112).makespan, 1);
+  FlashRate rate;
+  rate.rate = 1e14, rate.tail = 3, rate.ramp = 50;
+  FlashRate busy = rate;
+  busy.tail = 0;
+  EXPECT_DOUBLE_EQ(flash_split_seconds(a, rate, 1, 1e12, 108, 108),
+                   flash_compute_seconds(a, busy, 1, 1e12, 108, 108) * 2 * 108 / 112);
+}
+
+// A causal head's first tile of keys is multiplied with all tiles of queries, its last with one: of 4 tiles two blocks
+// have 4 + 2 and 3 + 1. On two multiprocessors the longer one decides.
+TEST(FlashModel, BlocksOfACausalHeadHaveUnlikeWork) {
+  program::Attention a = attention(128, 128);
+  a.heads = a.kv_heads = 1, a.seq = 4 * 128;
+  const SplitBackward split = split_backward(a, 2, 2);
+  EXPECT_EQ(split.blocks, 2);
+  EXPECT_DOUBLE_EQ(split.makespan, 6.0 * 2 / 10);
+}
+
 }  // namespace
 }  // namespace rehearse::cost
