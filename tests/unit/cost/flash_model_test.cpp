@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "sim/cost/cost.h"
 #include "sim/cost/kernel_shape.h"
 #include "tests/unit/cost/ops.h"
 
@@ -153,6 +154,32 @@ TEST(FlashModel, BlocksOfACausalHeadHaveUnlikeWork) {
   const SplitBackward split = split_backward(a, 2, 2);
   EXPECT_EQ(split.blocks, 2);
   EXPECT_DOUBLE_EQ(split.makespan, 6.0 * 2 / 10);
+}
+
+double backward_seconds(const char* device, program::AttentionKernel kernel, bool deterministic, bool filled) {
+  test::OneOp one = test::attention(program::AttentionPart::flash_backward, 2, 8, 8192);
+  auto& a = std::get<program::Attention>(one.op.shape);
+  a.kernel = kernel, a.deterministic = deterministic, a.filled = filled;
+  const std::string file = find_device_file(device, REHEARSE_SOURCE_DIR);
+  return load_costs({file})->kernel(one.role, one.op, {}).duration.seconds();
+}
+
+// 16 heads of 8,192 tokens. On an A100 FlashAttention-2, whichever was asked for, takes two waves of blocks; on an H100
+// cuDNN's gradients of all scores, 2 bytes each, are filled first; on a B200 its backward takes 1.15 times as long.
+TEST(FlashModel, DevicesHaveTheirDeterministicBackward) {
+  using program::AttentionKernel;
+  const auto ratio = [](const char* device, AttentionKernel kernel) {
+    return backward_seconds(device, kernel, true, false) / backward_seconds(device, kernel, false, false);
+  };
+  for (const AttentionKernel kernel : {AttentionKernel::cudnn, AttentionKernel::flash2}) {
+    EXPECT_GT(ratio("a100-sxm-80g", kernel), 1.8);
+    EXPECT_LT(ratio("a100-sxm-80g", kernel), 2.2);
+  }
+  EXPECT_NEAR(ratio("b200-sxm", AttentionKernel::cudnn), 1.15, 1e-9);
+  EXPECT_NEAR(ratio("h100-sxm", AttentionKernel::flash3), 1.21, 1e-9);
+  const double filled = backward_seconds("h100-sxm", AttentionKernel::cudnn, true, true) -
+                        backward_seconds("h100-sxm", AttentionKernel::cudnn, true, false);
+  EXPECT_NEAR(filled, 16.0 * 8192 * 8192 * 2 / (3350e9 * 0.83), 1e-9);
 }
 
 }  // namespace
