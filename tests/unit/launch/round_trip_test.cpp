@@ -379,6 +379,25 @@ TEST(Export, DeterministicModeSaysRing) {
   EXPECT_NE(back.find("{kind: all_reduce, algorithm: ring"), std::string::npos) << back;
 }
 
+TEST(Export, TorchtitanSaysDeterministicToo) {
+  const Written scenario(
+      "deterministic-titan.yaml",
+      "rehearse: 1\nframework: torch-fsdp2\nmodel: llama3-8b\ncluster: {gpus: 8, topology: dgx-h100}\n"
+      "plan: {zero: 3}\ntraining: {global_batch: 8, seq_len: 4096, deterministic: true}\n");
+  const plan::Scenario s = plan::read_scenario(scenario.path, {}, REHEARSE_SOURCE_DIR);
+  EXPECT_NE(export_plan("torchtitan", s, 8).text.find("config.debug.deterministic = True\n"), std::string::npos);
+  const Exported exported = export_plan("torchtitan-toml", s, 8);
+  EXPECT_NE(exported.text.find("\ndeterministic = true\n"), std::string::npos) << exported.text;
+  for (const LeftOut& one : exported.left_out) EXPECT_FALSE(one.key.starts_with("training.")) << one.key;
+  std::string toml = exported.text;
+  EXPECT_NE(import_plan("run.toml", toml, {}).scenario.find("deterministic: true"), std::string::npos);
+  toml.replace(toml.find("\ndeterministic = true\n"), 22, "\n");
+  EXPECT_EQ(import_plan("run.toml", toml, {}).scenario.find("deterministic"), std::string::npos);
+  EXPECT_NE(
+      import_plan("run.toml", toml + "\n[debug]\ndeterministic = true\n", {}).scenario.find("deterministic: true"),
+      std::string::npos);
+}
+
 TEST(Layout, IsReadAsItIsWritten) {
   using Layers = std::vector<std::int64_t>;
   for (const Layers& layers : {Layers{3, 4, 4, 3}, Layers{0, 2, 2, 0}, Layers{7}, Layers{1, 1}})
