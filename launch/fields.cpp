@@ -97,6 +97,12 @@ std::optional<std::string> Said::field(const FieldRow& row) {
   return ours;
 }
 
+namespace {
+bool fills_by_default(const plan::Scenario& s) {
+  return s.training.deterministic && s.framework.fills_new_tensors;
+}
+}  // namespace
+
 std::vector<LeftOut> Said::finish() {
   const std::string family = plan::value_text(*plan::find_key("model.family"), scenario_).value_or("");
   for (const plan::Key& key : plan::keys()) {
@@ -119,6 +125,9 @@ std::vector<LeftOut> Said::finish() {
     if (*value == "0" && usual == "auto") continue;
     // Only ZeRO-1 and 2 gather what was updated.
     if (key.path == "plan.overlap_param_gather" && (scenario_.plan.zero == 0 || scenario_.plan.zero == 3)) continue;
+    if (key.path == "training.fill_uninitialized" &&
+        scenario_.training.fill_uninitialized == fills_by_default(scenario_))
+      continue;
     if (same_value(*value, usual)) continue;
     left_out_.push_back({std::string(key.path), fmt::format("{}: the format has no field for it", *value)});
   }

@@ -235,6 +235,7 @@ const std::vector<FieldRow>& megatron_training_rows() {
       {"training.weight_decay", "weight-decay", Mapped::number},
       {"training.clip", "clip-grad", Mapped::number},
       {"training.seed", "seed"},
+      {"training.deterministic", "deterministic-mode", Mapped::flag, "false"},
   };
   return rows;
 }
@@ -275,6 +276,10 @@ Exported export_megatron(const plan::Scenario& s, std::int64_t gpus_a_node) {
                    : "export CUDA_DEVICE_MAX_CONNECTIONS=1\n";
   out.text += "export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True\n";
   for (const std::string& line : nccl) out.text += "export " + line + "\n";
+  if (s.training.deterministic && out.text.find("NCCL_ALGO") == std::string::npos)
+    out.text += "export NCCL_ALGO=Ring\n";
+  if (s.training.deterministic)
+    out.text += "export NVTE_ALLOW_NONDETERMINISTIC_ALGO=0\nexport CUBLAS_WORKSPACE_CONFIG=:4096:8\n";
   out.text += fmt::format(
       "\nDISTRIBUTED_ARGS=(\n  --nproc-per-node {}\n  --nnodes {}\n  --node-rank \"${{NODE_RANK:-0}}\"\n"
       "  --master-addr \"${{MASTER_ADDR:-localhost}}\"\n  --master-port \"${{MASTER_PORT:-29500}}\"\n)\n",

@@ -136,13 +136,18 @@ std::vector<std::string> nccl_variables(Said& said) {
     add(algorithms[std::string(kind)], algorithm);
     add(protocols[std::string(kind)], theirs_of(kNcclProtocols, pin.protocol));
   }
+  // --deterministic-mode takes one word for all collectives (megatron/training/arguments.py, all_reduce_choices).
+  const auto ring = [](const auto& kind) { return kind.second == std::vector<std::string>{"ring"}; };
+  if (said.scenario().training.deterministic && !algorithms.empty() &&
+      std::all_of(algorithms.begin(), algorithms.end(), ring))
+    algorithms = {{"", {"Ring"}}};
   std::vector<std::string> lines;
   if (!gpudirect_of(said.scenario().cluster)) lines.emplace_back("NCCL_NET_GDR_LEVEL=LOC");
   for (const auto& [variable, all] : {std::pair{"NCCL_ALGO", algorithms}, {"NCCL_PROTO", protocols}}) {
     std::string text;
     for (const auto& [kind, words] : all) {
       if (words.empty()) continue;
-      text += (text.empty() ? "" : ";") + kind + ":";
+      text += (text.empty() ? "" : ";") + kind + (kind.empty() ? "" : ":");
       for (std::size_t i = 0; i < words.size(); ++i) text += (i > 0 ? "," : "") + words[i];
     }
     if (!text.empty()) lines.push_back(fmt::format("{}='{}'", variable, text));

@@ -126,8 +126,9 @@ Section titan_checkpoint(Said& said) {
 Section titan_training(Said& said) {
   const plan::Scenario& s = said.scenario();
   const plan::Training& t = s.training;
-  for (const char* key : {"plan.micro_batch", "training.global_batch", "training.seq_len", "training.clip",
-                          "training.seed", "training.precision", "training.reduce_dtype", "training.grad_dtype"})
+  for (const char* key :
+       {"plan.micro_batch", "training.global_batch", "training.seq_len", "training.clip", "training.seed",
+        "training.deterministic", "training.precision", "training.reduce_dtype", "training.grad_dtype"})
     said.said(key);
   Section out{"training", {}};
   const std::int64_t local = s.plan.pipeline > 1 ? t.global_batch / s.plan.data : s.plan.micro_batch;
@@ -136,6 +137,7 @@ Section titan_training(Said& said) {
                {"seq_len", fmt::format("{}", t.seq_len)},
                {"max_norm", toml_number(t.clip)},
                {"seed", fmt::format("{}", t.seed)}};
+  if (t.deterministic) out.lines.emplace_back("deterministic", "true");
   const bool fp32 = t.precision == Precision::fp32;
   out.lines.emplace_back("mixed_precision_param", toml_text(fp32 ? "float32" : "bfloat16"));
   out.lines.emplace_back("mixed_precision_reduce", toml_text("float32"));
@@ -275,13 +277,14 @@ Exported export_torchtitan(const plan::Scenario& s, std::int64_t gpus_a_node) {
       if (key == "global_batch_size")
         name = "num_tokens_per_train_step", text = fmt::format("{} * {}", s.training.global_batch, tokens);
       if (key == "seq_len") name = "max_context_length";
-      if (key == "seed") continue;  // below
+      if (key == "seed" || key == "deterministic") continue;  // below
       if (key == "pipeline_parallel_microbatch_size")
         name = "num_pp_microbatches", text = fmt::format("{}", s.training.micro_batches(s.plan));
       out.text += fmt::format("config.{}.{} = {}\n", one.name, name, text);
     }
   }
   out.text += fmt::format("config.debug.seed = {}\n", s.training.seed);
+  if (s.training.deterministic) out.text += "config.debug.deterministic = True\n";
   out.notes = {"model and 8-bit products are parts of the function that returns the configuration"};
   if (s.training.eight_bits())
     out.notes.push_back("8-bit products: a converter of the configuration, " + said.value("training.fp8_recipe"));
@@ -417,6 +420,8 @@ void take_titan_training(Taken& taken) {
   taken.row({"training.seq_len", "training.seq_len"});
   taken.row({"training.clip", "training.max_norm", Mapped::number});
   taken.row({"training.seed", taken.has("debug.seed") ? "debug.seed" : "training.seed"});
+  for (const char* key : {"debug.deterministic", "training.deterministic"})
+    if (taken.text(key).value_or("false") == "true") taken.put("training.deterministic", "true", taken.find(key));
 }
 
 void take_titan_precision(Taken& taken) {

@@ -135,6 +135,7 @@ std::unique_ptr<Cluster> build_composed(ComposedFile file, const Conditions& con
   MadeFabric made = make_fabric(file.fabric, nodes, most_nics, nics, file.routing == Routing::adaptive);
   parts.leaf_of = std::move(made.leaf_of);
   parts.sharp = file.fabric.sharp;
+  parts.nvls_tree_chunk = file.fabric.nvls_tree_chunk;
   parts.fabric = file.fabric.kind == FabricKind::links ? std::move(file.written) : std::move(made.fabric);
   if (file.fabric.kind == FabricKind::links) attach_written(file, nics, parts);
   if (!conditions.faults.empty()) GraphFaults(conditions.faults, parts).apply(nics);

@@ -117,6 +117,8 @@ class Cluster {
   virtual HostSharing host_sharing() const = 0;
   // Whether the network's switches add up what crosses them (InfiniBand SHARP).
   virtual bool network_adds_up() const { return false; }
+  // The largest chunk that the network's plugin lets NCCL's NVLSTree hand on; 0 bytes: NCCL's own.
+  virtual Bytes nvls_tree_chunk() const { return {}; }
   // Whether bytes go between devices and NICs without a stop in the host's memory (GPUDirect RDMA).
   virtual bool gpudirect() const { return true; }
   // Of an intact torus that wraps: its sizes, empty elsewhere; and the number of a node's router in it, the lowest

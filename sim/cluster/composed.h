@@ -26,6 +26,7 @@ struct ComposedParts {
   std::vector<int> leaf_of;     // switch of each NIC, node by node; -1: it hangs on none
   std::vector<Time> nic_delay;  // of each NIC, beyond its type's; empty: none
   bool sharp = false;
+  Bytes nvls_tree_chunk;
   Routing routing = Routing::fixed;
   std::uint64_t seed = 1;
   std::vector<int> placement;  // device of each rank, in the order of nodes; each once
@@ -53,6 +54,7 @@ class Composed final : public Cluster {
   Route route(int from, int to, int channel) const override;
   HostSharing host_sharing() const override { return {}; }
   bool network_adds_up() const override { return parts_.sharp; }
+  Bytes nvls_tree_chunk() const override { return parts_.nvls_tree_chunk; }
   bool gpudirect() const override;
   std::vector<int> torus() const override {
     const Fabric& fabric = routes_.fabric();

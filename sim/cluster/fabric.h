@@ -57,9 +57,10 @@ struct FabricNumbers {
   bool wraps = true;
   int groups = 1, routers = 1, nodes_per_router = 1, global_links = 1;  // global_links: of a router
   Bandwidth link, global;                                               // torus, dragonfly in a group; between groups
-  Time hop;            // a link between switches and the switch behind it
-  bool sharp = false;  // switches add up what crosses them
-  int limit() const;   // nodes it can hold
+  Time hop;               // a link between switches and the switch behind it
+  bool sharp = false;     // switches add up what crosses them
+  Bytes nvls_tree_chunk;  // Cluster::nvls_tree_chunk
+  int limit() const;      // nodes it can hold
 };
 
 struct NicPlace {

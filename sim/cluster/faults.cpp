@@ -46,6 +46,7 @@ class Adjusted final : public Cluster {
   Route route(int from, int to, int channel) const override { return whole_->route(at(from), at(to), channel); }
   HostSharing host_sharing() const override { return whole_->host_sharing(); }
   bool network_adds_up() const override { return whole_->network_adds_up(); }
+  Bytes nvls_tree_chunk() const override { return whole_->nvls_tree_chunk(); }
   std::vector<int> torus() const override { return whole_->torus(); }
   int torus_router(int node) const override {
     return whole_->torus_router(nodes_.at(static_cast<std::size_t>(node)).first);

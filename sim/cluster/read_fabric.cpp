@@ -215,6 +215,7 @@ void read_fabric(const Node& root, ComposedFile& file) {
         n.nodes = integer(node, "nodes", 1, 1 << 20);
     }
     n.sharp = node.boolean("sharp", false);
+    n.nvls_tree_chunk = node.bytes("nvls_tree_chunk", Bytes(0));
     node.finish();
     if (nics == 0 && !names_topologies(root))
       root.error("a fabric joins NICs, and there are none", "add the block 'nic'");

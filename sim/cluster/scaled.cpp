@@ -44,6 +44,7 @@ class Scaled final : public Cluster {
   std::vector<NodeRing> rings(const std::vector<int>& members) const override { return original_.rings(members); }
   HostSharing host_sharing() const override { return original_.host_sharing(); }
   bool network_adds_up() const override { return original_.network_adds_up(); }
+  Bytes nvls_tree_chunk() const override { return original_.nvls_tree_chunk(); }
   bool gpudirect() const override { return original_.gpudirect(); }
   std::vector<int> torus() const override { return original_.torus(); }
   int torus_router(int node) const override { return original_.torus_router(node); }

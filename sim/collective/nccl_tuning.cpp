@@ -47,8 +47,11 @@ bool offers(const Machine& machine, const Placement& place, CollectiveKind kind,
   return !model.timed_by_rounds(kind) && model.refusal(machine, place, kind, protocol).empty();
 }
 
-Estimate estimate(const Machine& machine, const Placement& place, Channels channels, CollectiveKind kind,
-                  Algorithm algorithm, Protocol protocol, double bytes) {
+namespace {
+
+// In NCCL's own model.
+Estimate as_library(const Machine& machine, const Placement& place, Channels channels, CollectiveKind kind,
+                    Algorithm algorithm, Protocol protocol, double bytes) {
   REHEARSE_CHECK(place.ranks > 1, "a communicator of {} ranks", place.ranks);
   if (!offers(machine, place, kind, algorithm, protocol)) return {.time_us = -1};
   Estimate e = model_of(algorithm).estimate(machine, place, channels, kind, protocol, bytes);
@@ -57,17 +60,31 @@ Estimate estimate(const Machine& machine, const Placement& place, Channels chann
   return e;
 }
 
+Estimate filled(const Machine& machine, const Placement& place, double bytes, Estimate e) {
+  const double longer = e.time_us < 0 ? 1 : model_of(e.algorithm).filling(machine, place, bytes);
+  if (longer == 1) return e;
+  e.gbps /= longer;
+  return with_time(e, bytes);
+}
+
+}  // namespace
+
+Estimate estimate(const Machine& machine, const Placement& place, Channels channels, CollectiveKind kind,
+                  Algorithm algorithm, Protocol protocol, double bytes) {
+  return filled(machine, place, bytes, as_library(machine, place, channels, kind, algorithm, protocol, bytes));
+}
+
 Estimate best(const Machine& machine, const Placement& place, CollectiveKind kind, double bytes) {
   if (kind == CollectiveKind::all_to_all) return all_to_all(machine, place, bytes);
   const Channels channels = ring_channels(machine, place);
   Estimate chosen{.time_us = -1};
   for (int a = 0; a < kAlgorithms; ++a)
     for (const Protocol p : {Protocol::ll, Protocol::ll128, Protocol::simple}) {
-      const Estimate e = estimate(machine, place, channels, kind, static_cast<Algorithm>(a), p, bytes);
+      const Estimate e = as_library(machine, place, channels, kind, static_cast<Algorithm>(a), p, bytes);
       if (e.time_us >= 0 && (chosen.time_us < 0 || e.time_us < chosen.time_us)) chosen = e;
     }
   REHEARSE_CHECK(chosen.time_us >= 0, "no algorithm for collective {}", static_cast<int>(kind));
-  return chosen;
+  return filled(machine, place, bytes, chosen);
 }
 
 double message_latency(const Machine& machine, Protocol protocol, double inside, double outside) {

@@ -41,6 +41,7 @@ struct Machine {
   bool ll128 = true;             // offered: not among devices that differ, unless all are Hopper or later
   bool nvswitch = true;          // devices of a node are joined by one, which can add up from Hopper on
   bool sharp = false;            // the network's switches add up (InfiniBand SHARP)
+  double nvls_tree_chunk = 0;    // most bytes of an NVLSTree's chunk; 0: NCCL's own
   double nvlink_gbps = 0;        // payload of one device's port, one direction
   double nic_gbps = 0;           // payload of one NIC, one direction
   double net_latency_us = 0;     // beyond NCCL's constant: the `latency` a network plugin reports

@@ -85,6 +85,7 @@ Prior prior_of(const cluster::Cluster& cluster, const std::vector<int>& kinds) {
   }
   prior.machine.nvswitch = view.inside == cluster::Inside::nvswitch;
   prior.machine.sharp = cluster.network_adds_up();
+  prior.machine.nvls_tree_chunk = static_cast<double>(cluster.nvls_tree_chunk().count());
   if (view.port.per_s() > 0) {
     prior.hop_us = us(view.hop);
     prior.machine.nvlink_latency_us = beyond(prior.hop_us, nccl::kNvlinkHopUs);

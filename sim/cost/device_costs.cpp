@@ -152,6 +152,9 @@ class DeviceCosts final : public CostModel {
   Prediction flash(const Op& op, const Work& work, const Interference& beside) const;
   double flash_seconds(const program::Attention& a, const FlashRate& rate, double rate_scale, const Work& work,
                        const Interference& beside, const Scale& scale) const;
+  double deterministic_seconds(const program::Attention& a, const FlashKernel& kernel, double scale, double seconds,
+                               const Work& work, const Interference& beside, const Scale& scaled) const;
+  bool splits_backward(const program::Attention& a) const;
   double dropout_seconds(const program::Attention& a, const Work& work, const Interference& beside,
                          const Scale& scale) const;
   Prediction memory(const Op& op, const Work& work, double kept, const Interference& beside) const;
@@ -309,6 +312,43 @@ double DeviceCosts::dropout_seconds(const program::Attention& a, const Work& wor
   return flash_dropout_seconds(a, work.flops, static_cast<double>(sms_left(beside)), hertz * scale.compute);
 }
 
+// Whether the kernel is FlashAttention-2, which Transformer Engine takes where cuDNN's would have no deterministic
+// backward, before Hopper (attention/dot_product_attention/utils.py).
+bool DeviceCosts::splits_backward(const program::Attention& a) const {
+  using program::AttentionKernel;
+  const bool fastest = a.kernel != AttentionKernel::flash2 && data_.flash.find(a.kernel) == nullptr;
+  return a.kernel == AttentionKernel::flash2 ||
+         ((fastest || a.kernel == AttentionKernel::best) && data_.flash.fastest_is == AttentionKernel::flash2);
+}
+
+// Backward under deterministic algorithms, which usually takes `seconds`, and what it fills of its own memory.
+double DeviceCosts::deterministic_seconds(const program::Attention& a, const FlashKernel& kernel, double scale,
+                                          double seconds, const Work& work, const Interference& beside,
+                                          const Scale& scaled) const {
+  const double bandwidth = bandwidth_left(data_.efficiency(MemoryClass::elementwise), beside, scaled.memory);
+  const double heads = static_cast<double>(a.micro_batch * a.heads), seq = static_cast<double>(a.seq);
+  if (splits_backward(a)) {
+    const double gradients = 4 * heads * seq * static_cast<double>(a.head_dim);  // of queries, fp32
+    const SplitBackward split = split_backward(a, data_.device.sms, sms_left(beside));
+    const double usual = flash_compute_seconds(a, kernel.backward, scale * scaled.compute, work.flops, data_.device.sms,
+                                               static_cast<double>(sms_left(beside)));
+    const double products =
+        flash_split_seconds(a, kernel.backward, scale * scaled.compute, work.flops, data_.device.sms, sms_left(beside));
+    const double dropout = dropout_seconds(a, work, beside, scaled);
+    // torch::zeros, which allocates by at::empty; what the usual kernel clears and reads once is in its time.
+    const double passes =
+        static_cast<double>(split.blocks - 1) * 2 + (a.filled ? static_cast<double>(split.blocks) : 0);
+    const double expanded = a.filled && a.kv_heads < a.heads ? 4 * heads * seq * static_cast<double>(a.head_dim) : 0;
+    return seconds + products - usual + dropout * (split.makespan - 1) + (passes * gradients + expanded) / bandwidth;
+  }
+  if (!kernel.deterministic_scores) return seconds * kernel.deterministic.value;
+  // One kernel makes gradients of keys and values, four products, and writes those of scores, in 16 bits; another, of
+  // one product, reads them. Either takes what its products or its bytes take.
+  const double square = 2 * heads * seq * static_cast<double>(a.compared());
+  const double moved = square * (a.causal ? 0.5 : 1) / bandwidth;
+  return std::max(0.8 * seconds, moved) + std::max(0.2 * seconds, moved) + (a.filled ? square / bandwidth : 0);
+}
+
 Prediction DeviceCosts::flash(const Op& op, const Work& work, const Interference& beside) const {
   require_rate(op);
   const auto& a = std::get<program::Attention>(op.shape);
@@ -319,6 +359,7 @@ Prediction DeviceCosts::flash(const Op& op, const Work& work, const Interference
   const FlashRate& rate = wide && a.head_dim > a.values() ? *wide : backward ? kernel.backward : kernel.forward;
   const double half = data_.device.peak(data_.device.peak_bf16.per_s() > 0 ? DType::bf16 : DType::f32).per_s();
   const double scale = kernel.scale.value * data_.device.peak(op.dtype).per_s() / half;
+  constexpr double kMostDeterministic = 1.6;  // FlashAttention-3's at first, Dao-AILab/flash-attention#1893
   Prediction p;
   p.model_alone = flash_seconds(a, rate, scale, work, {}, {});
   p.model_beside = flash_seconds(a, rate, scale, work, beside, scale_);
@@ -340,6 +381,15 @@ Prediction DeviceCosts::flash(const Op& op, const Work& work, const Interference
     break;
   }
   p.low *= kernel.scale.value / kernel.scale.high, p.high *= kernel.scale.value / kernel.scale.low;
+  if (a.deterministic && backward) {
+    const double alone = p.alone, model = p.model_alone;
+    p.model_alone = p.alone = deterministic_seconds(a, kernel, scale, alone, work, {}, {});
+    p.model_beside = deterministic_seconds(a, kernel, scale, p.model_beside * alone / model, work, beside, scale_);
+    p.coverage = std::max(p.coverage, Coverage::extrapolated);
+    const bool known_factor = splits_backward(a) || kernel.deterministic_given;
+    p.low *= kernel.deterministic.low / kernel.deterministic.value;
+    p.high *= known_factor ? kernel.deterministic.high / kernel.deterministic.value : kMostDeterministic;
+  }
   if (known == nullptr) {  // another kernel's time, for want of its own
     p.coverage = Coverage::spec;
     p.low = std::min(p.low, kOtherKernel.low), p.high = std::max(p.high, kOtherKernel.high);

@@ -290,6 +290,14 @@ void read_flash_kernel(const Node& node, FlashKernel& kernel) {
   kernel.error = read_range(node, "error", "");
   kernel.forward = read_flash_rate(node, "forward");
   kernel.backward = read_flash_rate(node, "backward");
+  if (const Node again = node.get("deterministic")) {
+    kernel.deterministic_given = true;
+    kernel.deterministic_scores = again.kind() == Node::Kind::scalar;
+    if (kernel.deterministic_scores)
+      node.choice("deterministic", {"scores"}, 0);
+    else
+      kernel.deterministic = read_range(node, "deterministic", "factor");
+  }
   if (const Node wide = node.get("wide")) {
     kernel.wide_forward = read_flash_rate(wide, "forward");
     kernel.wide_backward = read_flash_rate(wide, "backward");

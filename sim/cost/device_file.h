@@ -83,6 +83,10 @@ struct FlashKernel {
   bool measured_here = true;
   Range error;  // measured / model
   std::vector<FlashPoint> points;
+  // Backward under training.deterministic: its time over the usual; or the gradients of all scores go through memory,
+  // from the kernel that makes them to one that multiplies them.
+  Range deterministic;
+  bool deterministic_given = false, deterministic_scores = false;
 };
 struct FlashData {
   FlashKernel fastest;

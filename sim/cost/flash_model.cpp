@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <functional>
+#include <numeric>
+#include <queue>
 
 #include "sim/base/window.h"
 
@@ -65,6 +68,36 @@ double flash_compute_seconds(const program::Attention& a, const FlashRate& rate,
   const double tail = rate.tail * tail_share;
   const double per_sm = rate.rate * scale * (1 - narrow * (1 - rate.head_dim_64)) / device_sms;
   return flops * causal / per_sm * (1 / sms + tail / tiles) * (1 + rate.ramp / keys);
+}
+
+SplitBackward split_backward(const program::Attention& a, int device_sms, int sms) {
+  const std::int64_t heads = a.micro_batch * a.heads;
+  SplitBackward split;
+  split.blocks = (device_sms + heads - 1) / heads;
+  // Tiles of keys of a head, and how many tiles of queries each is multiplied with.
+  const std::int64_t tiles = (a.compared() + kFlashKeys - 1) / kFlashKeys;
+  std::vector<double> of_block(static_cast<std::size_t>(split.blocks));
+  for (std::int64_t tile = 0; tile < tiles; ++tile)
+    of_block[static_cast<std::size_t>(tile % split.blocks)] += static_cast<double>(a.causal ? tiles - tile : tiles);
+  const double total = static_cast<double>(heads) * std::accumulate(of_block.begin(), of_block.end(), 0.0);
+  std::priority_queue<double, std::vector<double>, std::greater<>> free;
+  for (int i = 0; i < sms; ++i) free.push(0);
+  double last = 0;
+  for (std::int64_t i = 0; i < heads * split.blocks; ++i) {
+    const double end = free.top() + of_block[static_cast<std::size_t>(i % split.blocks)];
+    free.pop();
+    free.push(end);
+    last = std::max(last, end);
+  }
+  split.makespan = last * sms / total;
+  return split;
+}
+
+double flash_split_seconds(const program::Attention& a, const FlashRate& rate, double scale, double flops,
+                           int device_sms, int sms) {
+  FlashRate busy = rate;
+  busy.tail = 0;
+  return flash_compute_seconds(a, busy, scale, flops, device_sms, sms) * split_backward(a, device_sms, sms).makespan;
 }
 
 double flash_dropout_seconds(const program::Attention& a, double flops, double sms, double hertz) {

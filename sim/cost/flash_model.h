@@ -36,6 +36,19 @@ double flash_compute_seconds(const program::Attention& a, const FlashRate& rate,
 // What dropout adds on `sms` multiprocessors of a clock in Hz; 0 where nothing is dropped.
 double flash_dropout_seconds(const program::Attention& a, double flops, double sms, double hertz);
 
+// FlashAttention-2's deterministic backward. As many blocks a head as make one wave on the device, each of which takes
+// every so-manieth tile of 128 keys and adds to gradients of queries of its own, in fp32, which another kernel adds up
+// (flash_bwd_launch_template.h, gridDimx; flash_api.cpp, dq_accum). Multiprocessors take a block each, in the order of
+// launches: the time of the last over that of all of them evenly busy.
+struct SplitBackward {
+  std::int64_t blocks = 1;  // of a head
+  double makespan = 1;      // of one multiprocessor's share of all work
+};
+SplitBackward split_backward(const program::Attention& a, int device_sms, int sms);
+// The time of its products: as flash_compute_seconds, with that makespan in the place of the tail.
+double flash_split_seconds(const program::Attention& a, const FlashRate& rate, double scale, double flops,
+                           int device_sms, int sms);
+
 // The rate, tail and ramp that minimise the mean |log(measured / model)| over the points of one direction, by
 // coordinate descent from `start`: deterministic. `fixed`: of every kernel, seconds.
 FlashRate fit_flash_rate(const std::vector<FlashPoint>& points, bool backward, int device_sms, double fixed,

@@ -287,6 +287,7 @@ OpRef RoleBuilder::op(const std::string& name, program::OpShape shape, DType dty
 OpRef RoleBuilder::op_on(const std::string& stream, StreamKind kind, const std::string& name, program::OpShape shape,
                          DType dtype, const std::vector<Operand>& reads, const std::vector<Operand>& writes) {
   REHEARSE_CHECK(body_ >= 0, "op '{}' outside a body", name);
+  if (fills_.any) fill_new(name, shape, reads, writes);
   auto& ops = role_.bodies[static_cast<std::size_t>(body_)].ops;
   program::Op op;
   Draft& draft = drafts_[static_cast<std::size_t>(body_)];
@@ -307,6 +308,37 @@ OpRef RoleBuilder::op_on(const std::string& stream, StreamKind kind, const std::
   const OpRef ref{body_, static_cast<int>(ops.size()) - 1};
   if (kind == StreamKind::compute) draft.last_compute = ref;
   return ref;
+}
+
+// Kernels of extensions and PyTorch's own that are not "structured" allocate what they write by at::empty and
+// empty_like, which fill it under deterministic algorithms (aten/src/ATen/native/cuda/EmptyTensor and
+// TensorFactories.cu, fill_empty_deterministic_); structured ones (mm, add, gelu, softmax) and what torch.compile
+// makes by at::detail::empty_cuda, which does not.
+bool RoleBuilder::fills(const program::OpShape& shape) const {
+  if (const auto* g = std::get_if<program::Gemm>(&shape)) return fills_.products && !g->accumulate;
+  if (const auto* g = std::get_if<program::GroupedGemm>(&shape)) return fills_.products && !g->accumulate;
+  if (const auto* n = std::get_if<program::Norm>(&shape))
+    return fills_.norms && n->part != program::NormPart::backward_weight;
+  if (const auto* a = std::get_if<program::Attention>(&shape))
+    return a->part == program::AttentionPart::flash_forward || a->part == program::AttentionPart::flash_backward ||
+           a->part == program::AttentionPart::dropout;
+  const auto* e = std::get_if<program::Elementwise>(&shape);
+  return e != nullptr && (e->fn == program::ElementwiseFn::cast || e->fn == program::ElementwiseFn::dropout);
+}
+
+void RoleBuilder::fill_new(const std::string& name, const program::OpShape& shape, const std::vector<Operand>& reads,
+                           const std::vector<Operand>& writes) {
+  const bool filled = fills(shape);
+  for (const Operand& write : writes) {
+    const BufferId base = base_of(write.buffer);
+    if (!drafts_[static_cast<std::size_t>(body_)].written.insert(base).second || !filled) continue;
+    const program::Buffer& b = buffer(base);
+    const bool read =
+        std::any_of(reads.begin(), reads.end(), [&](const Operand& r) { return base_of(r.buffer) == base; });
+    if (read || b.on_host || b.lifetime == Lifetime::persistent) continue;
+    op(name + ".fill", program::Elementwise{program::ElementwiseFn::fill, b.elements()}, b.dtype, {},
+       {{base, write.micro_batch_delta}});
+  }
 }
 
 void RoleBuilder::after(OpRef op, OpRef earlier) {

@@ -116,6 +116,13 @@ class RoleBuilder {
   }
   // From now on an 8-bit product takes so many.
   void set_fp8_product_launches(std::int64_t launches) { fp8_product_launches_ = launches; }
+  // From now on what kernels write into tensors of a slot or micro-batch is filled first, once a body
+  // (training.fill_uninitialized): by norms, attention, casts and dropout, and by `products`.
+  struct Fills {
+    bool any = false, norms = false, products = false;
+  };
+  void set_fills(const Fills& fills) { fills_ = fills; }
+  const Fills& fills() const { return fills_; }
   // Where the current body, and that of its weight parts, ends.
   struct Mark {
     BodyId body = -1, weight_body = -1;
@@ -162,8 +169,14 @@ class RoleBuilder {
   struct Draft {
     std::map<std::string, int> names;  // how often each was given
     OpRef last_compute;
+    std::set<BufferId> written;  // bases
   };
 
+  bool fills(const program::OpShape& shape) const;
+  void fill_new(const std::string& name, const program::OpShape& shape, const std::vector<Operand>& reads,
+                const std::vector<Operand>& writes);
+
+  Fills fills_;
   std::int64_t fp8_product_launches_ = 1;
   std::int64_t from_step_ = 0, until_step_ = program::Op::kNoEnd;
   program::StreamId stream_id(const std::string& name, program::StreamKind kind);
@@ -191,6 +204,22 @@ class RoleBuilder {
   std::vector<std::pair<OpRef, OpRef>> after_;
   std::vector<OpRef> after_compute_;
   std::set<BufferId> held_;
+};
+
+// While it lives products are PyTorch's own, as a head's are whatever layers multiply with (Megatron-Core,
+// core/tensor_parallel/layers.py, linear_with_grad_accumulation_and_async_allreduce).
+class NativeProducts {
+ public:
+  NativeProducts(RoleBuilder& builder, bool native) : builder_(builder), outside_(builder.fills()) {
+    if (native) builder.set_fills({outside_.any, outside_.norms, false});
+  }
+  ~NativeProducts() { builder_.set_fills(outside_); }
+  NativeProducts(const NativeProducts&) = delete;
+  NativeProducts& operator=(const NativeProducts&) = delete;
+
+ private:
+  RoleBuilder& builder_;
+  RoleBuilder::Fills outside_;
 };
 
 // order_role.cpp: adds to the role the waits that order every conflicting access of two streams (and `extra`: op, what

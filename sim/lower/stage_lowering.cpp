@@ -34,11 +34,13 @@ StageLowering::StageLowering(const Context& context, int stage, const std::vecto
       parameters_(context, builder_),
       transfers_(context, builder_,
                  context.profile().batched_point_to_point && schedule().may_batch_transfers() && !overlaps()) {
+  const plan::FrameworkProfile& profile = context.profile();
+  builder_.set_fills({context.scenario.training.fill_uninitialized, profile.fused_norm, profile.extension_products});
   const bool mxfp8 =
       context.scenario.training.eight_bits() && context.scenario.training.fp8_recipe == plan::Fp8Recipe::mxfp8;
   memory_.encoder = &context_, memory_.builder = &builder_;
   builder_.set_fp8_product_launches(
-      std::llround(context.profile().fp8_product_launches + (mxfp8 ? context.profile().fp8_scale_launches : 0)));
+      std::llround(profile.fp8_product_launches + (mxfp8 ? profile.fp8_scale_launches : 0)));
   const auto stages = static_cast<int>(context.stages), parts = stages * static_cast<int>(layers.size());
   const auto stage_of = [&](int part) { return schedule().stage_of(part, stages); };
   for (int part = 0; part < parts; ++part) {
@@ -227,6 +229,7 @@ void StageLowering::copy_into_graph(BufferId from, BufferId to) {
 }
 
 void StageLowering::forward_of(Chunk& chunk, std::size_t unit) {
+  const NativeProducts native(builder_, is_head(chunk, unit));
   if (!is_graph(chunk, unit)) return chunk.units[unit]->forward(false);
   copy_into_graph(chunk.graphs[unit].from, chunk.graphs[unit].input);
   const RoleBuilder::Mark mark = builder_.mark();
@@ -235,6 +238,7 @@ void StageLowering::forward_of(Chunk& chunk, std::size_t unit) {
 }
 
 BufferId StageLowering::backward_of(Chunk& chunk, std::size_t unit, BufferId gradient, bool needed) {
+  const NativeProducts native(builder_, is_head(chunk, unit));
   if (!is_graph(chunk, unit)) return chunk.units[unit]->backward(gradient, needed);
   const program::Buffer& b = builder_.buffer(gradient);
   const BufferId own = builder_.workspace(builder_.here(b.name + ".static"), b.dtype, b.shape);

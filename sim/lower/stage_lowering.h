@@ -106,6 +106,7 @@ class StageLowering {
   void keep_on_host(Chunk& chunk, std::size_t unit, BufferId input);
   void copy_input_out(const Chunk& chunk, std::size_t unit);
   bool is_graph(const Chunk& chunk, std::size_t unit) const;
+  static bool is_head(const Chunk& chunk, std::size_t unit) { return chunk.last && unit + 1 == chunk.units.size(); }
   BufferId declare_static_input(Chunk& chunk, std::size_t unit, BufferId input);
   void copy_into_graph(BufferId from, BufferId to);
   void forward_of(Chunk& chunk, std::size_t unit);

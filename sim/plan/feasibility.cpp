@@ -77,6 +77,7 @@ class Rules {
     check_varying_loads(sections_.root.get("model"), s_);
     check_performed_precision(sections_.training, s_);
     check_optimizer(sections_.training, s_);
+    check_deterministic(sections_, s_);
     check_tables(sections_.plan, sections_.training, s_);
   }
 

@@ -78,7 +78,12 @@ struct FrameworkProfile {
   // A column-parallel layer's input stays gathered from forward, or from its recomputation, for the weight's gradient;
   // false: shards are kept and gathered again.
   bool keeps_gathered_input = false;
-  bool fused_loss = true;            // false: log_softmax, nll_loss and casts are kernels of their own
+  bool fused_loss = true;  // false: log_softmax, nll_loss and casts are kernels of their own
+  // Under training.deterministic. What kernels write into new tensors is filled first (training.fill_uninitialized),
+  // with `extension_products` the results of linear layers too, whose library allocates them as it does all else. The
+  // fused loss is refused, and rings are asked for.
+  bool fills_new_tensors = false, extension_products = false, unfuses_deterministic_loss = false,
+       deterministic_rings = false;
   bool vocab_parallel_loss = false;  // the chain of kernels that is a split vocabulary's loss is a whole one's too
   bool loss_keeps_logits = false;    // that chain begins with a copy of the fp32 logits; false: overwrites them
   // Networks of convolutions, in 16 bits and in fp32. Batch normalisation, the residual sum and ReLU behind it are one

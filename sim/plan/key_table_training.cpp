@@ -355,6 +355,28 @@ std::vector<Key> training_keys() {
        .example = "42",
        .related = "model.dropout",
        .field = &Training::seed},
+      {.path = "training.deterministic",
+       .type = KeyType::boolean,
+       .fallback = "false",
+       .meaning =
+           "every run gives the same bits, as PyTorch's `use_deterministic_algorithms` and Megatron-LM's "
+           "`--deterministic-mode` ask for: attention's backward adds up gradients of queries in an order of its "
+           "own, Megatron's loss is no fused one and its collectives go by rings; what is performed here always "
+           "does on a CPU",
+       .example = "true",
+       .related = "training.fill_uninitialized model.attention cluster.collectives",
+       .field = &Training::deterministic},
+      {.path = "training.fill_uninitialized",
+       .type = KeyType::boolean,
+       .origin = Default::derived,
+       .fallback = "`deterministic`, where the framework does",
+       .meaning =
+           "of `deterministic`: tensors are filled when they are allocated, before a kernel writes them (PyTorch's "
+           "`torch.utils.deterministic.fill_uninitialized_memory`, on unless it is turned off, as Megatron-LM "
+           "does since September 2026)",
+       .example = "true",
+       .related = "training.deterministic framework",
+       .field = &Training::fill_uninitialized},
       {.path = "training.first_weights",
        .type = KeyType::choice,
        .origin = Default::framework,

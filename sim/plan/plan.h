@@ -211,6 +211,8 @@ struct Training {
   double loss_scale = 65536;  // fp16: at first
   std::int64_t loss_scale_interval = 2000;
   std::int64_t seed = 1;
+  bool deterministic = false;       // a GPU's kernels give the same bits in every run
+  bool fill_uninitialized = false;  // what the framework allocates is filled before it is written
   FirstWeights first_weights = FirstWeights::seeded;
   // Low-rank adaptation (Hu et al. 2021, arXiv 2106.09685): of rank 0 there is none. Else adapters alone are trained.
   std::int64_t lora_rank = 0;

@@ -41,6 +41,7 @@ Training read_training(const Node& node, const FrameworkProfile& profile) {
     node.get("base_lr").error("needs base_batch, the batch that it went with", "base_batch: 256");
   check_gradient_dtype(node, "reduce_dtype", t.reduce_dtype, t.precision);
   if (t.optimizer == OptimizerKind::muon && !node.has("momentum")) t.momentum = 0.95;
+  if (!node.has("fill_uninitialized")) t.fill_uninitialized = t.deterministic && profile.fills_new_tensors;
   if (!node.has("lora_alpha")) t.lora_alpha = static_cast<double>(t.lora_rank);
   for (const auto& [key, given] : {std::pair{"lora_alpha", node.has("lora_alpha")},
                                    {"lora_targets", !(t.lora_qkv && t.lora_proj && t.lora_fc1 && t.lora_fc2)}})

@@ -286,6 +286,7 @@ Scenario detail::read_scenario(const Source& source) {
   sections.training = root.get("training");
   scenario.training = detail::read_training(sections.training, scenario.framework);
   sections.training.finish();
+  detail::choose_deterministic(scenario);
   const Node data = root.get("data");
   scenario.data = detail::read_data(data);
   const Node costs = root.get("costs");

@@ -105,6 +105,10 @@ void check_expert_dispatch(const Node& own, const Scenario& scenario);
 void check_performed_precision(const Node& training, const Scenario& scenario);
 // document_rules.cpp: what of training.documents does not go together, or is missing.
 void check_documents(const Sections& sections, const Scenario& scenario);
+// deterministic_rules.cpp: what of training.deterministic and fill_uninitialized there is not; which loss and which
+// collectives the framework takes with it.
+void check_deterministic(const Sections& sections, const Scenario& scenario);
+void choose_deterministic(Scenario& scenario);
 // optimizer_rules.cpp: which plans an optimizer of whole tensors goes with.
 void check_optimizer(const Node& training, const Scenario& scenario);
 // adapter_rules.cpp: where low-rank adaptation is not available. `sound`: no problem of that key was reported.

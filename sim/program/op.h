@@ -109,6 +109,9 @@ struct Attention {
   std::int64_t bias_buckets = 0, bias_distance = 0;
   double softcap = 0;            // 0: scores as they are
   std::int64_t score_scale = 0;  // scores are divided by its square root; 0: head_dim
+  // flash_backward (costs; the result is the same): the gradients of queries are added up in an order of their own, and
+  // what the kernel allocates for itself is filled first.
+  bool deterministic = false, filled = false;
 
   std::int64_t values() const { return value_dim > 0 ? value_dim : head_dim; }
   // The keys that queries are compared with.

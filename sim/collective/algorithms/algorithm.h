@@ -41,6 +41,11 @@ class AlgorithmModel {
   virtual bool timed_by_rounds(program::CollectiveKind kind) const;
   virtual nccl::Estimate estimate(const nccl::Machine& machine, const nccl::Placement& place, nccl::Channels channels,
                                   program::CollectiveKind kind, Protocol protocol, double bytes) const;
+  // By how much longer bytes move than NCCL's model has them, where it leaves out that chunks fill what they go
+  // through; NCCL chooses without.
+  virtual double filling(const nccl::Machine& /*machine*/, const nccl::Placement& /*place*/, double /*bytes*/) const {
+    return 1;
+  }
   virtual std::vector<Round> rounds(const Group& group, program::CollectiveKind kind, std::int64_t bytes) const;
   // What latency beyond that of neighbouring nodes adds, from that of each pair of nodes that follow each other: their
   // sum and the longest. Not asked of what goes in rounds.

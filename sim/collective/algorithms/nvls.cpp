@@ -96,8 +96,15 @@ class NvlsTree final : public InSwitch {
     const double most = kNvlsTreeMax[nccl::generation_index(machine)][nccl::span_index(place)];
     const double bus = std::min({node_gbps(machine, place.per_node), net * (place.nodes == 2 ? 2 : 1), most});
     double latency_us = kNvlsNvlink + machine.nvlink_latency_us;
-    latency_us += 2 * std::floor(std::log2(place.nodes)) * (kNvlsTreeNet + machine.net_latency_us);
+    latency_us += 2 * levels(place) * (kNvlsTreeNet + machine.net_latency_us);
     return estimate_of(place, bus, latency_us, bytes);
+  }
+
+  // What all heads and channels hand on at once goes up the levels of the tree and down again, the next behind it, so
+  // that the last comes 2 levels later than bandwidth alone says.
+  double filling(const nccl::Machine& machine, const nccl::Placement& place, double bytes) const override {
+    if (machine.generation != nccl::Generation::hopper || bytes <= 0) return 1;
+    return 1 + 2 * levels(place) * std::min(1.0, handed_on(machine, place, bytes) / bytes);
   }
 
   EdgeBytes edge_bytes(const Group& group, CollectiveKind, std::int64_t bytes) const override {
@@ -108,6 +115,21 @@ class NvlsTree final : public InSwitch {
  protected:
   std::string_view network_refusal(const nccl::Machine&, const nccl::Placement& place) const override {
     return place.nodes == 1 ? kSeveralNodes : "";
+  }
+
+ private:
+  static double levels(const nccl::Placement& place) { return std::floor(std::log2(place.nodes)); }
+
+  // A chunk of each head and channel: NVLS_TREE in src/enqueue.cc, v2.28.9-1; channels: NVLS_NCHANNELS_SM90 in
+  // src/transport/nvls.cc. On Blackwell both are tuned by tables (ncclNvlsTreeSm100Tuning), which are not taken.
+  static double handed_on(const nccl::Machine& machine, const nccl::Placement& place, double bytes) {
+    constexpr double kChannels = 16, kChunk = 131072, kChunkOfMany = 65536;
+    constexpr std::array<std::array<double, 2>, 4> kLess = {{{32, 262144}, {16, 131072}, {4, 65536}, {1, 32768}}};
+    double chunk = machine.nvls_tree_chunk > 0 ? machine.nvls_tree_chunk : place.nodes >= 4 ? kChunkOfMany : kChunk;
+    const double at_once = kChannels * place.per_node;
+    for (const auto& [chunks, less] : kLess)
+      if (bytes < chunks * at_once * chunk) chunk = std::min(chunk, less);
+    return at_once * chunk;
   }
 };
 

@@ -53,6 +53,10 @@ Attention AttentionCore::part(AttentionPart p) const {
   a.keys = keys_;
   a.softcap = m.attention_softcap;
   a.score_scale = m.query_scale;
+  if (p == AttentionPart::flash_backward) {
+    a.deterministic = context_.scenario.training.deterministic;
+    a.filled = context_.scenario.training.fill_uninitialized;
+  }
   // Of a window's tokens the last is a query itself.
   const std::int64_t cached = context_.plan().cached_tokens;
   a.cached = window_ > 0 ? std::min(cached, window_ - 1) : cached;

@@ -36,6 +36,9 @@ FrameworkProfile megatron_core_profile() {
       "judgement, the tensors that hold its copies and scales",
       "CUDA graphs: each layer's forward and backward (--cuda-graph-impl), or all of a step but the optimizer "
       "(full_iteration); core/transformer/cuda_graphs.py",
+      "training.deterministic: fused cross entropy refused and NCCL_ALGO asked for (megatron/training/arguments.py), "
+      "Ring unless it is said (megatron/training/determinism.py); Transformer Engine's results are at::empty's, which "
+      "PyTorch fills then (aten/src/ATen/native/cuda, fill_empty_deterministic_)",
       "launch_cost, memory_reserve and fragmentation as megatron-2021. Not modelled: the NaN check before each "
       "bucket's reduction",
       "first weights as megatron-2021 (megatron/training/training.py, get_model)",
@@ -59,6 +62,7 @@ FrameworkProfile megatron_core_profile() {
   p.launch_cost = Time::from_us(8);
   p.memory_reserve = Bytes(std::int64_t{2} << 30);
   p.fragmentation = 0.05;
+  p.fills_new_tensors = p.extension_products = p.unfuses_deterministic_loss = p.deterministic_rings = true;
   p.first_weights_cast = true;
   p.first_weights_bucket = Bytes(0);
   return p;

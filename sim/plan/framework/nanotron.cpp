@@ -65,6 +65,7 @@ FrameworkProfile nanotron_profile() {
   p.launch_cost = Time::from_us(8);
   p.memory_reserve = Bytes(std::int64_t{2} << 30);
   p.fragmentation = 0.05;
+  p.fills_new_tensors = true;
   return p;
 }
 

@@ -54,6 +54,7 @@ FrameworkProfile torch_ddp_profile() {
   p.memory_reserve = Bytes(std::int64_t{1} << 30);
   p.fragmentation = 0.05;
   p.broadcasts_first_weights = true;
+  p.fills_new_tensors = true;
   return p;
 }
 

@@ -55,6 +55,7 @@ FrameworkProfile torch_fsdp_profile() {
       kReplicas,
       kHost};
   p.attention = model::AttentionKind::flash2;
+  p.fills_new_tensors = true;
   return p;
 }
 
@@ -121,6 +122,7 @@ FrameworkProfile torch_fsdp2_compile_2024_profile() {
   };
   p.fused_norm = p.packed_products = true;
   p.fused_elementwise = p.fused_residual_gradient = true;
+  p.fills_new_tensors = false;
   return p;
 }
 
@@ -171,6 +173,7 @@ FrameworkProfile llm_foundry_profile() {
   p.fused_loss = true;
   p.loss_metrics = 2;
   p.shard_gather = ShardGather::after_reduce;
+  p.fills_new_tensors = true;
   return p;
 }
 
@@ -189,6 +192,7 @@ FrameworkProfile llm_foundry_torch1_profile() {
   };
   p.recompute_stops_early = false;
   p.fp32_reduction = false;
+  p.fills_new_tensors = false;
   return p;
 }
 

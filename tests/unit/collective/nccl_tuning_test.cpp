@@ -121,6 +121,33 @@ TEST(NcclTuning, TwoRanksOfANodeHaveNoNvls) {
   EXPECT_FALSE(offered({128, 64, 2}, Algorithm::nvls_tree));
 }
 
+// 16 nodes of 8: a chunk of each of 16 channels and 8 heads goes up 4 levels and down again. 64 MiB are 4 times 128
+// chunks of 128 KiB (of at most 512, NCCL takes less where messages would have few), so what bandwidth says takes 1 + 8
+// / 4 of its time. 8 GiB are 128 times 128 chunks of 512 KiB.
+TEST(NcclTuning, AnNvlsTreeIsFilledByItsFirstChunks) {
+  const Machine narrow{
+      .generation = Generation::hopper, .nvls_tree_chunk = 524288, .nvlink_gbps = 370.8, .nic_gbps = 42.5};
+  const Placement nodes{128, 16, 8};
+  const auto moving = [&](const Machine& machine, double bytes) {
+    const Estimate e = estimate(machine, nodes, ring_channels(machine, nodes), CollectiveKind::all_reduce,
+                                Algorithm::nvls_tree, Protocol::simple, bytes);
+    return e.time_us - e.latency_us;
+  };
+  constexpr double kMiB = 1 << 20;
+  const double large = moving(narrow, 8192 * kMiB) / (1 + 8.0 / 128);
+  EXPECT_NEAR(moving(narrow, 64 * kMiB), large / 128 * 3, 1e-6 * large);
+  // By default four nodes and more have 64 KiB.
+  Machine plain = narrow;
+  plain.nvls_tree_chunk = 0;
+  EXPECT_NEAR(moving(plain, 64 * kMiB), large / 128 * 2, 1e-6 * large);
+  const Estimate chosen = best(narrow, nodes, CollectiveKind::all_reduce, 256 * kMiB);
+  EXPECT_EQ(chosen.algorithm, Algorithm::nvls_tree) << "as NCCL chooses, who leaves that out";
+  EXPECT_NEAR(chosen.time_us - chosen.latency_us, moving(narrow, 256 * kMiB), 1e-9 * large);
+  Machine blackwell = narrow;
+  blackwell.generation = Generation::blackwell;
+  EXPECT_NEAR(moving(blackwell, 64 * kMiB), moving(blackwell, 8192 * kMiB) / 128, 1e-6 * large) << "tuned by tables";
+}
+
 // CollNetDirect 2 (3.7 + 0.4 x 7) + 31 us, chain 2 x 7 x 2.8 + 30 us. Through a port go B up and B down: half of its
 // rate, on Hopper 0.85 of that; with two NICs a node those are less.
 TEST(NcclTuning, CollNet) {

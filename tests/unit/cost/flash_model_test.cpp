@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "sim/cost/cost.h"
 #include "sim/cost/kernel_shape.h"
 #include "tests/unit/cost/ops.h"
 
@@ -126,6 +127,59 @@ TEST(FlashModel, DropoutTakesCyclesForEachScoreWhateverTheColumns) {
   EXPECT_DOUBLE_EQ(seconds(scores * 2 * (3 * 192 + 2 * 128)), scores * 0.2 / 100e9);
   a.dropout = 0;
   EXPECT_EQ(seconds(scores * 4 * 128), 0);
+}
+
+// 16 heads on 108 multiprocessors have 7 blocks each, 112 in all, which all have the same number of 7 tiles: two waves.
+TEST(FlashModel, ADeterministicBackwardTakesWavesOfBlocks) {
+  program::Attention a = attention(128, 128);
+  a.causal = false, a.seq = 7 * 128 * 2;
+  const SplitBackward split = split_backward(a, 108, 108);
+  EXPECT_EQ(split.blocks, 7);
+  EXPECT_DOUBLE_EQ(split.makespan, 2.0 * 108 / 112);
+  // With 112 multiprocessors one wave, in which none idles; but still 7 blocks a head, by the device's own 108.
+  EXPECT_DOUBLE_EQ(split_backward(a, 108, 112).makespan, 1);
+  FlashRate rate;
+  rate.rate = 1e14, rate.tail = 3, rate.ramp = 50;
+  FlashRate busy = rate;
+  busy.tail = 0;
+  EXPECT_DOUBLE_EQ(flash_split_seconds(a, rate, 1, 1e12, 108, 108),
+                   flash_compute_seconds(a, busy, 1, 1e12, 108, 108) * 2 * 108 / 112);
+}
+
+// A causal head's first tile of keys is multiplied with all tiles of queries, its last with one: of 4 tiles two blocks
+// have 4 + 2 and 3 + 1. On two multiprocessors the longer one decides.
+TEST(FlashModel, BlocksOfACausalHeadHaveUnlikeWork) {
+  program::Attention a = attention(128, 128);
+  a.heads = a.kv_heads = 1, a.seq = 4 * 128;
+  const SplitBackward split = split_backward(a, 2, 2);
+  EXPECT_EQ(split.blocks, 2);
+  EXPECT_DOUBLE_EQ(split.makespan, 6.0 * 2 / 10);
+}
+
+double backward_seconds(const char* device, program::AttentionKernel kernel, bool deterministic, bool filled) {
+  test::OneOp one = test::attention(program::AttentionPart::flash_backward, 2, 8, 8192);
+  auto& a = std::get<program::Attention>(one.op.shape);
+  a.kernel = kernel, a.deterministic = deterministic, a.filled = filled;
+  const std::string file = find_device_file(device, REHEARSE_SOURCE_DIR);
+  return load_costs({file})->kernel(one.role, one.op, {}).duration.seconds();
+}
+
+// 16 heads of 8,192 tokens. On an A100 FlashAttention-2, whichever was asked for, takes two waves of blocks; on an H100
+// cuDNN's gradients of all scores, 2 bytes each, are filled first; on a B200 its backward takes 1.15 times as long.
+TEST(FlashModel, DevicesHaveTheirDeterministicBackward) {
+  using program::AttentionKernel;
+  const auto ratio = [](const char* device, AttentionKernel kernel) {
+    return backward_seconds(device, kernel, true, false) / backward_seconds(device, kernel, false, false);
+  };
+  for (const AttentionKernel kernel : {AttentionKernel::cudnn, AttentionKernel::flash2}) {
+    EXPECT_GT(ratio("a100-sxm-80g", kernel), 1.8);
+    EXPECT_LT(ratio("a100-sxm-80g", kernel), 2.2);
+  }
+  EXPECT_NEAR(ratio("b200-sxm", AttentionKernel::cudnn), 1.15, 1e-9);
+  EXPECT_NEAR(ratio("h100-sxm", AttentionKernel::flash3), 1.21, 1e-9);
+  const double filled = backward_seconds("h100-sxm", AttentionKernel::cudnn, true, true) -
+                        backward_seconds("h100-sxm", AttentionKernel::cudnn, true, false);
+  EXPECT_NEAR(filled, 16.0 * 8192 * 8192 * 2 / (3350e9 * 0.83), 1e-9);
 }
 
 }  // namespace

@@ -363,6 +363,41 @@ TEST(Export, PyTorchJobsAreYaml) {
   EXPECT_GE(container.get("env").size(), 2u);
 }
 
+// Megatron-LM's --deterministic-mode wants NCCL_ALGO as one word.
+TEST(Export, DeterministicModeSaysRing) {
+  const std::string text =
+      "rehearse: 1\nframework: megatron-core\nmodel: gpt3-175b\ncluster: {gpus: 16, topology: dgx-h100}\n"
+      "plan: {tensor: 8}\ntraining: {global_batch: 16, deterministic: true}\n";
+  const Written scenario("deterministic.yaml", text);
+  const plan::Scenario s = plan::read_scenario(scenario.path, {}, REHEARSE_SOURCE_DIR);
+  const std::string script = export_plan("megatron", s, 8).text;
+  for (const char* line : {"export NCCL_ALGO='Ring'\n", "export NVTE_ALLOW_NONDETERMINISTIC_ALGO=0\n",
+                           "export CUBLAS_WORKSPACE_CONFIG=:4096:8\n", "  --deterministic-mode\n"})
+    EXPECT_NE(script.find(line), std::string::npos) << line << script;
+  const std::string back = import_plan("run.sh", script, {}).scenario;
+  EXPECT_NE(back.find("deterministic: true"), std::string::npos) << back;
+  EXPECT_NE(back.find("{kind: all_reduce, algorithm: ring"), std::string::npos) << back;
+}
+
+TEST(Export, TorchtitanSaysDeterministicToo) {
+  const Written scenario(
+      "deterministic-titan.yaml",
+      "rehearse: 1\nframework: torch-fsdp2\nmodel: llama3-8b\ncluster: {gpus: 8, topology: dgx-h100}\n"
+      "plan: {zero: 3}\ntraining: {global_batch: 8, seq_len: 4096, deterministic: true}\n");
+  const plan::Scenario s = plan::read_scenario(scenario.path, {}, REHEARSE_SOURCE_DIR);
+  EXPECT_NE(export_plan("torchtitan", s, 8).text.find("config.debug.deterministic = True\n"), std::string::npos);
+  const Exported exported = export_plan("torchtitan-toml", s, 8);
+  EXPECT_NE(exported.text.find("\ndeterministic = true\n"), std::string::npos) << exported.text;
+  for (const LeftOut& one : exported.left_out) EXPECT_FALSE(one.key.starts_with("training.")) << one.key;
+  std::string toml = exported.text;
+  EXPECT_NE(import_plan("run.toml", toml, {}).scenario.find("deterministic: true"), std::string::npos);
+  toml.replace(toml.find("\ndeterministic = true\n"), 22, "\n");
+  EXPECT_EQ(import_plan("run.toml", toml, {}).scenario.find("deterministic"), std::string::npos);
+  EXPECT_NE(
+      import_plan("run.toml", toml + "\n[debug]\ndeterministic = true\n", {}).scenario.find("deterministic: true"),
+      std::string::npos);
+}
+
 TEST(Layout, IsReadAsItIsWritten) {
   using Layers = std::vector<std::int64_t>;
   for (const Layers& layers : {Layers{3, 4, 4, 3}, Layers{0, 2, 2, 0}, Layers{7}, Layers{1, 1}})

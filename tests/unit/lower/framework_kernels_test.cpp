@@ -129,5 +129,41 @@ TEST(HeldSums, LiveUntilForwardHasEnded) {
   EXPECT_EQ(held("megatron-core"), 0);
 }
 
+LaunchedStep deterministic(const std::string& framework, const std::string& rest) {
+  return {
+      "rehearse: 1\n"
+      "model: {family: gpt, layers: 2, hidden: 64, heads: 4, ffn_hidden: 256, vocab: 128, max_seq_len: 32}\n"
+      "cluster: {gpus: 1, topology: dgx-h100}\nplan: {micro_batch: 2}\n"
+      "training: {global_batch: 2, deterministic: true" +
+          rest + "}\n",
+      {"framework=" + framework}};
+}
+
+// 64 tokens of 64 columns in 16 bits. With Transformer Engine the results of a layer's products are filled, with
+// PyTorch's own not; norms, attention and casts of logits are with both, and the head's product with neither.
+TEST(FillsNewTensors, AreOfWhatAllocatesByEmpty) {
+  constexpr std::int64_t kWidth = 64 * 64 * 2;
+  const LaunchedStep megatron = deterministic("megatron-core", ""), torch = deterministic("torch-fsdp", "");
+  EXPECT_EQ(megatron.bytes("layer0.attention.qkv.forward.fill"), 3 * kWidth);
+  EXPECT_EQ(megatron.bytes("layer0.mlp.up.forward.fill"), 4 * kWidth);
+  EXPECT_EQ(megatron.bytes("layer0.mlp.down.backward_input.fill"), 4 * kWidth);
+  EXPECT_EQ(torch.bytes("layer0.mlp.up.forward.fill"), 0);
+  for (const LaunchedStep* step : {&megatron, &torch}) {
+    EXPECT_EQ(step->bytes("head.backward_input.fill") + step->bytes("logits.forward.fill"), 0);
+    EXPECT_EQ(step->bytes("layer0.norm1.backward_input.fill"), kWidth);
+    EXPECT_EQ(step->bytes("layer0.attention.flash_backward.fill"), 3 * kWidth);
+  }
+  EXPECT_EQ(megatron.bytes("logits.cast.fill"), 64 * 128 * 4) << "fp32 logits of 128 words";
+  EXPECT_EQ(deterministic("megatron-core", ", fill_uninitialized: false").launches(".fill"), 0);
+  EXPECT_EQ(deterministic("rehearse", "").launches(".fill"), 0);
+}
+
+// What adds to a tensor finds what is there: the gradients of a step.
+TEST(FillsNewTensors, AreNotOfWhatIsAddedTo) {
+  const LaunchedStep step = deterministic("megatron-core", "");
+  EXPECT_EQ(step.launches("backward_weight.fill"), 0) << "weight gradients accumulate in the product";
+  EXPECT_EQ(step.launches("accumulate.fill"), 0);
+}
+
 }  // namespace
 }  // namespace rehearse

@@ -183,7 +183,7 @@ std::string dump(const Scenario& s) {
   out += fmt::format(" {} {} {} {} {}", static_cast<int>(t.fp8_recipe), t.fp8_bf16_layers, t.fp8_transposes,
                      t.fp8_params, static_cast<int>(t.moments));
   out += fmt::format(" {} {} {} {}", t.lora_rank, t.lora_alpha, t.lora_qkv && t.lora_proj, t.lora_fc1 && t.lora_fc2);
-  out += fmt::format(" {} {}", t.base_batch, t.base_lr);
+  out += fmt::format(" {} {} {} {}", t.base_batch, t.base_lr, t.deterministic, t.fill_uninitialized);
   out += fmt::format(" {} {} {} {}", static_cast<int>(t.documents), t.document_length, t.document_sigma,
                      fmt::join(t.document_lengths, ","));
   const Data& d = s.data;
