@@ -209,7 +209,7 @@ TEST_F(CudaExperts, TheGatesGradientIsThatOfItsWeights) {
       if (s.top_k > 1 || with_loads) {
         EXPECT_LE(relative_error(made.read(), expected), 1e-4);
       } else {  // the weight of a single choice is 1
-        for (const float d : made.read()) EXPECT_NEAR(d, 0, 1e-6);
+        for (const float of_logit : made.read()) EXPECT_NEAR(of_logit, 0, 1e-6);
       }
     }
 }
