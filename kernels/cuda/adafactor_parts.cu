@@ -85,9 +85,8 @@ __global__ void __launch_bounds__(kPartThreads)
 
 // Of a matrix the means of its rows and columns, which all ranks follow alike; else one of each element here.
 template <class T>
-__global__ void __launch_bounds__(kPartThreads)
-    part_means(PartRuns runs, const StepValues* step, Source<T> grad, const float* coefficient, const float* sums,
-               float* means) {
+__global__ void __launch_bounds__(kPartThreads) part_means(PartRuns runs, const StepValues* step, Source<T> grad,
+                                                           const float* coefficient, const float* sums, float* means) {
   const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * kPartThreads + threadIdx.x;
   const AdafactorTensor& t = runs.t;
   const float factor = part_factor(coefficient);
@@ -97,8 +96,7 @@ __global__ void __launch_bounds__(kPartThreads)
       part_follow(means + t.means + t.first + i, part_decay(step), part_square(grad, t.begin + i, factor));
   } else if (i < t.rows + t.cols) {
     const std::int64_t of = i < t.rows ? t.cols : t.rows;
-    part_follow(means + t.means + i, part_decay(step),
-                static_cast<double>(sums[t.sums + i]) / static_cast<double>(of));
+    part_follow(means + t.means + i, part_decay(step), static_cast<double>(sums[t.sums + i]) / static_cast<double>(of));
   }
 }
 
