@@ -2,6 +2,8 @@
 // go: a block an expert, which looks through all choices in their order, so that rows have the CPU's order and no
 // number is added atomically. Bytes they must move: the logits once each way; choices once for each expert, from the
 // second-level cache.
+#include <cmath>
+
 #include "kernels/cuda/cuda_device.h"
 #include "kernels/cuda/elements.h"
 #include "kernels/cuda/reduce.h"

@@ -1,8 +1,8 @@
 // What the host of a GPU rank has to do with experts: it gives gates recorded choices, keeps what gates chose, and is
 // left the counts by which rows are traded. All of it goes through pinned memory, a place an instance, of each of the
 // steps that are under way.
-#include <algorithm>
-#include <cstring>
+#include <cstdint>
+#include <variant>
 
 #include "execute/rank/expert_rows.h"
 #include "execute/rank/gpu/gpu_rank.h"

@@ -1,6 +1,8 @@
 // Adafactor's update of tensors in parts: cut into ranges, and matrices into columns or turns of rows, as ranks have
 // them, with the sums added up, they become what the update of whole tensors makes of them.
-#include <numeric>
+#include <algorithm>
+#include <string>
+#include <vector>
 
 #include "tests/gpu/kernels/cuda_test.h"
 

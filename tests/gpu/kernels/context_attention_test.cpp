@@ -1,5 +1,8 @@
 // Attention whose tokens are spread over a group of ranks: by all keys at once and by those of one rank after another,
 // forward and gradients are those of flash attention over the whole sequence.
+#include <string>
+#include <vector>
+
 #include "tests/gpu/kernels/cuda_test.h"
 
 namespace rehearse::kernels::cuda {

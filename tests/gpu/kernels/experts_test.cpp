@@ -1,6 +1,11 @@
 // Routers, rows in the order of experts, and grouped products against plain loops in double precision.
 #include <algorithm>
+#include <cmath>
+#include <cstring>
 #include <numeric>
+#include <random>
+#include <utility>
+#include <vector>
 
 #include "tests/gpu/kernels/cuda_test.h"
 
