@@ -38,6 +38,7 @@ class NoTransfers final : public execute::Communicator {
 class NoQueuedTransfers final : public execute::QueuedTransfers {
  public:
   void collective(const program::Collective&, DType, const void*, void*, void*) override {}
+  void all_to_all_parts(program::GroupId, DType, const void*, void*, const execute::Parts&, void*) override {}
   void exchange(std::span<const execute::QueuedMessage>, DType, void*) override {}
   std::string problem() override { return ""; }
   void abort() override {}

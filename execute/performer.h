@@ -56,7 +56,7 @@ struct Options {
   // Of a plan with parameter servers: what each does, in order, as it was simulated or recorded; nullptr: as it comes.
   // Outlives the run.
   const std::vector<account::ServerEvent>* server_order = nullptr;
-  bool record_routing = false;  // fill Outcome::routing; of ranks on CPUs
+  bool record_routing = false;  // fill Outcome::routing
 };
 
 struct Outcome {

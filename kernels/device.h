@@ -18,6 +18,7 @@
 #include <stdexcept>
 
 #include "kernels/attention_shapes.h"
+#include "kernels/expert_shapes.h"
 #include "kernels/whole_tensor_rules.h"
 #include "sim/base/dtype.h"
 #include "sim/base/gradient_code.h"
@@ -115,29 +116,6 @@ struct StridedCopy {
   Strides from, to;
 };
 
-// Of `tokens` tokens each goes to the top_k of `experts` experts with the highest scores.
-struct RouterShape {
-  std::int64_t tokens = 0, experts = 0, top_k = 0;
-  std::int64_t capacity = 0;                      // rows of an expert; 0: as many as come
-  bool sigmoid = false;                           // scores: else softmax over the experts
-  std::int64_t groups = 1, groups_per_token = 1;  // of experts: program::Router
-};
-
-// Between tokens [tokens, cols] and rows [rows, cols] that are sorted by experts. places [tokens, top_k]: the row of
-// each of a token's choices, -1 where there is none.
-struct PermuteShape {
-  std::int64_t tokens = 0, top_k = 0, rows = 0, cols = 0;
-};
-
-// Products of groups of rows with a matrix each, w [groups, n, k]. forward: y [rows, n] = x w^T; backward_input: dx
-// [rows, k] = dy w; backward_weight: dw (+)= dy^T x of each group. Groups have as many rows each, or loads[group].
-enum class GroupedPart : unsigned char { forward, backward_input, backward_weight };
-struct GroupedShape {
-  GroupedPart part = GroupedPart::forward;
-  std::int64_t groups = 1, rows = 0, n = 0, k = 0;
-  bool accumulate = false;
-};
-
 struct ConvShape {
   std::int64_t batch = 0, c_in = 0, c_out = 0, height = 0, width = 0, kernel = 3, stride = 1, pad = 1;
 };
@@ -221,6 +199,9 @@ enum class Unary : unsigned char { gelu, relu, squared_relu, tanh };
 class Device {
  public:
   virtual ~Device() = default;
+
+  // Whether calls may return before they are done, so that the host cannot read what they give.
+  virtual bool queues() const { return false; }
 
   virtual void gemm(const Gemm& shape, In a, In b, In bias, Out c) = 0;
   // Products that do more at their end: what the calls below do one after the other, which a device may do in one
@@ -388,6 +369,20 @@ class Device {
   virtual void router_gate_backward(const RouterShape& s, double aux, const float* d_weights, In logits,
                                     const std::int32_t* chosen, const float* loads, const float* loss_scale,
                                     Out d_logits) = 0;
+  // Weights of the experts that tokens are to be sent to.
+  virtual void router_weights(const RouterShape& s, In logits, const std::int32_t* chosen, float* weights) {
+    no_kernel(s, logits, chosen, weights);
+  }
+  // Of devices that queue their calls; where calls are done when they return the host's loops do it
+  // (execute/rank/expert_rows.h). counts [sources, experts]; places [rows]: of each the row where it is sorted by own
+  // expert, then source, -1 where none came; loads [own].
+  virtual void receive_rows(const ReceivedRows& s, const float* counts, std::int32_t* places, float* loads) {
+    no_kernel(s, counts, places, loads);
+  }
+  // places [tokens, top_k]: rows sorted by own expert, then token; -1: of other experts. loads [own].
+  virtual void place_own_rows(const OwnRows& s, const std::int32_t* chosen, std::int32_t* places, float* loads) {
+    no_kernel(s, chosen, places, loads);
+  }
   virtual void permute(const PermuteShape& s, In x, const std::int32_t* places, Out y) = 0;  // 0 where no token is
   // weights [tokens, top_k]; null: all 1, which is permute's backward.
   virtual void unpermute(const PermuteShape& s, In y, const std::int32_t* places, const float* weights, Out out) = 0;
@@ -498,7 +493,7 @@ class Device {
   virtual void adafactor(const Adafactor& o, In grad, const float* coefficient, Out param, float* master, float* row,
                          float* col) = 0;
   // Of sim/program/op.h, AdafactorParts: `n` elements with what tensors are of them. sums [count], means as the tensors
-  // say, squares [tensors]. Not on GPUs yet.
+  // say, squares [tensors].
   virtual void adafactor_sums(std::int64_t n, std::span<const AdafactorTensor> tensors, In grad,
                               const float* coefficient, std::int64_t count, float* sums) {
     no_kernel(n, tensors, grad, coefficient, count, sums);

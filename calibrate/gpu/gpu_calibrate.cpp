@@ -27,6 +27,16 @@ constexpr int kFewestSteps = 5, kMostSteps = 40;  // of a walk
 constexpr int kHeldSms[] = {4, 8, 16, 24, 32};
 constexpr double kTakenShares[] = {0.1, 0.25, 0.5};  // of the copy's bandwidth
 
+// Why a rank of the scenario cannot be performed without the others; empty: it can.
+std::string why_not_alone(const plan::Scenario& scenario) {
+  const plan::Plan& plan = scenario.plan;
+  if (const auto reason = execute::not_on_gpus(scenario)) return reason->why;
+  if (scenario.model.family == model::Family::moe) return "a rank alone gets no rows of experts";
+  if (plan.context > 1 && plan.context_kind != plan::ContextKind::all_to_all)
+    return "a rank alone gets no keys of other tokens";
+  return "";
+}
+
 class Calibrating {
  public:
   Calibrating(Bench& bench, const GpuRequest& request)
@@ -110,8 +120,8 @@ class Calibrating {
       if (!request_.not_walked.contains(i)) list.push_back(i);
     for (std::size_t i = 0; i < list.size(); ++i) {
       const plan::Scenario& scenario = request_.scenarios[list[i]];
-      if (const auto reason = execute::not_on_gpus(scenario)) {
-        if (not_walked_++ == 0) why_not_walked_ = reason->why;
+      if (const std::string why = why_not_alone(scenario); !why.empty()) {
+        if (not_walked_++ == 0) why_not_walked_ = why;
         continue;
       }
       const program::Program& program = programs_.emplace_back(lower::lower(scenario));

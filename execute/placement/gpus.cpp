@@ -60,9 +60,6 @@ std::string sharing_note(int ranks, int gpus, const std::string& why_no_mps) {
 
 std::optional<NotOnGpus> not_on_gpus(const plan::Scenario& scenario) {
   const plan::Plan& plan = scenario.plan;
-  if (plan.context > 1 && plan.context_kind != plan::ContextKind::all_to_all)
-    return NotOnGpus{"no kernel of GPUs takes keys from other ranks of a context group yet",
-                     "plan.context_kind=all_to_all, or --device cpu"};
   if (scenario.model.windowed(scenario.training.seq_len))
     return NotOnGpus{"there are no kernels of GPUs for model.sliding_window below training.seq_len yet",
                      "--device cpu, or a training.seq_len up to the window"};
@@ -70,10 +67,6 @@ std::optional<NotOnGpus> not_on_gpus(const plan::Scenario& scenario) {
     return NotOnGpus{"kernels are not captured in graphs yet", "--device cpu, or plan.cuda_graphs: none"};
   if (scenario.training.optimizer == plan::OptimizerKind::muon)
     return NotOnGpus{"there is no kernel of GPUs for Muon's step yet", "--device cpu, or training.optimizer: adamw"};
-  if (scenario.training.optimizer == plan::OptimizerKind::adafactor &&
-      (plan.zero > 0 || plan.tensor > 1 || scenario.model.family == model::Family::moe))
-    return NotOnGpus{"there are no kernels of GPUs for Adafactor's means of tensors in parts yet",
-                     "--device cpu, or plan.zero=0 and plan.tensor=1"};
   if (plan.steps_apart())
     return NotOnGpus{"there are no kernels of GPUs for the end of a round of local steps yet",
                      "--device cpu, or plan.local_steps: 0"};
@@ -119,8 +112,6 @@ std::optional<NotOnGpus> not_on_gpus(const plan::Scenario& scenario) {
     return NotOnGpus{"there are no kernels of GPUs for norms around 1 and of queries and keys yet", "--device cpu"};
   if (m.logit_softcap > 0)
     return NotOnGpus{"logits that are capped have not run on a GPU yet", "--device cpu, or model.logit_softcap=0"};
-  if (scenario.model.family == model::Family::moe)
-    return NotOnGpus{"there are no kernels of GPUs for routers and experts yet", "--device cpu"};
   return {};
 }
 

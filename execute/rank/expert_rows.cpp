@@ -87,17 +87,29 @@ void receive_rows(const program::Router& r, int place, const float* counts, std:
   }
 }
 
+namespace {
+
+[[noreturn]] void no_room(const program::Router& r, std::int64_t first, std::int64_t come) {
+  throw InputError(Diagnostic{
+      "", 0, 0, "model.buffer_factor",
+      fmt::format("{} rows come to experts {} to {}, which have room for {}", come, first, first + r.own - 1, r.room),
+      "a larger model.buffer_factor"});
+}
+
+}  // namespace
+
+void check_room(const program::Router& r, int place, const float* loads) {
+  const auto come = static_cast<std::int64_t>(std::accumulate(loads, loads + r.own, 0.0));
+  if (come > r.room) no_room(r, place * r.own, come);
+}
+
 void place_own_rows(const program::Router& r, int place, const std::int32_t* chosen, std::int32_t* places,
                     float* loads) {
   std::vector<std::int64_t> counts(static_cast<std::size_t>(r.experts), 0);
   for (std::int64_t i = 0; i < r.tokens * r.top_k; ++i) ++counts[static_cast<std::size_t>(chosen[i])];
   for (auto first = counts.begin(); first != counts.end(); first += r.own) {
     const std::int64_t come = std::accumulate(first, first + r.own, std::int64_t{0});
-    if (come > r.room)
-      throw InputError(Diagnostic{"", 0, 0, "model.buffer_factor",
-                                  fmt::format("{} rows come to experts {} to {}, which have room for {}", come,
-                                              first - counts.begin(), first - counts.begin() + r.own - 1, r.room),
-                                  "a larger model.buffer_factor"});
+    if (come > r.room) no_room(r, first - counts.begin(), come);
   }
   const std::int64_t first = place * r.own;
   std::vector<std::int64_t> next(static_cast<std::size_t>(r.own), 0);

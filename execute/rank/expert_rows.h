@@ -29,4 +29,7 @@ void receive_rows(const program::Router& r, int place, const float* counts, std:
 void place_own_rows(const program::Router& r, int place, const std::int32_t* chosen, std::int32_t* places,
                     float* loads);
 
+// The same of the rank alone, where loads are known after its rows were placed.
+void check_room(const program::Router& r, int place, const float* loads);
+
 }  // namespace rehearse::execute

@@ -218,13 +218,13 @@ class KernelCall {
       case program::RouterPart::gate:
         return d_.router_gate(s, in(0), f32_out(0), ids_out(1));
       case program::RouterPart::place:
-        if (r.own > 0)
-          return place_own_rows(r, c_.grid != nullptr ? c_.grid->position(c_.rank, r.spread) : 0, ids(0), ids_out(0),
-                                f32_out(1));
-        return d_.router_place(s, ids(0), ids_out(0), f32_out(1));
+        if (r.own == 0) return d_.router_place(s, ids(0), ids_out(0), f32_out(1));
+        if (!d_.queues()) return place_own_rows(r, place_of(r), ids(0), ids_out(0), f32_out(1));
+        return d_.place_own_rows({r.tokens, r.top_k, place_of(r) * r.own, r.own}, ids(0), ids_out(0), f32_out(1));
       case program::RouterPart::receive:
-        return receive_rows(r, c_.grid != nullptr ? c_.grid->position(c_.rank, r.spread) : 0, f32(0), ids_out(0),
-                            f32_out(1));
+        if (!d_.queues()) return receive_rows(r, place_of(r), f32(0), ids_out(0), f32_out(1));
+        return d_.receive_rows({r.tokens, r.experts, place_of(r) * r.own, r.own, r.sources, r.slices}, f32(0),
+                               ids_out(0), f32_out(1));
       case program::RouterPart::gate_backward:
         return d_.router_gate_backward(s, r.aux, f32(0), in(1), ids(2), r.aux > 0 ? f32(3) : nullptr,
                                        r.scaled ? f32(r.aux > 0 ? 4 : 3) : nullptr, out(0));
@@ -443,6 +443,8 @@ class KernelCall {
   In in(std::size_t i) const { return reads_[i]; }
   In optional(std::size_t i) const { return i < reads_.size() ? in(i) : In(); }
   Out out(std::size_t i) const { return writes_[i]; }
+  // Among the ranks that experts are spread over.
+  int place_of(const program::Router& r) const { return c_.grid != nullptr ? c_.grid->position(c_.rank, r.spread) : 0; }
   // Operands that are fp32 whatever the precision.
   const float* f32(std::size_t i) const { return fp32(reads_[i]); }
   float* f32_out(std::size_t i) const { return fp32(writes_[i]); }

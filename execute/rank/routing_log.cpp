@@ -64,14 +64,19 @@ std::vector<model::RoutedChoices> RoutingLog::all() const {
   return out;
 }
 
-void RoutingReplay::gate(const program::Router& gate, std::int64_t step, std::int64_t first_sequence,
-                         kernels::In logits, float* weights, std::int32_t* chosen) const {
+void RoutingReplay::choose(const program::Router& gate, std::int64_t step, std::int64_t first_sequence,
+                           std::int32_t* chosen) const {
   std::int32_t* to = chosen;
   for (const plan::TokenRun& run : positions_)
     for (std::int64_t p = run.first; p < run.first + run.count; ++p)
       for (std::int64_t s = first_sequence; s < first_sequence + sequences_; ++s)
         to = std::copy_n(choices_->of(step_ > 0 ? step_ : step + 1, gate.layer, s, p), gate.top_k, to);
   REHEARSE_CHECK(to - chosen == gate.tokens * gate.top_k, "a gate of {} tokens, {} choices", gate.tokens, to - chosen);
+}
+
+void RoutingReplay::gate(const program::Router& gate, std::int64_t step, std::int64_t first_sequence,
+                         kernels::In logits, float* weights, std::int32_t* chosen) const {
+  choose(gate, step, first_sequence, chosen);
   std::vector<float> scores(static_cast<std::size_t>(gate.top_k));
   for (std::int64_t t = 0; t < gate.tokens; ++t, chosen += gate.top_k, weights += gate.top_k) {
     for (std::size_t k = 0; k < scores.size(); ++k) scores[k] = number_at(logits, t * gate.experts + chosen[k]);

@@ -54,6 +54,8 @@ class RoutingReplay {
   // [tokens, experts].
   void gate(const program::Router& gate, std::int64_t step, std::int64_t first_sequence, kernels::In logits,
             float* weights, std::int32_t* chosen) const;
+  // The choices alone.
+  void choose(const program::Router& gate, std::int64_t step, std::int64_t first_sequence, std::int32_t* chosen) const;
 
  private:
   std::shared_ptr<const model::RecordedChoices> choices_;

@@ -9,6 +9,7 @@
 #include <stdexcept>
 #include <string>
 
+#include "execute/transport/communicator.h"
 #include "sim/program/op.h"
 
 namespace rehearse::execute {
@@ -30,10 +31,13 @@ class QueuedTransfers {
  public:
   virtual ~QueuedTransfers() = default;
 
-  // Both throw BrokenTransfer, Stopped, DeadlineError.
+  // All throw BrokenTransfer, Stopped, DeadlineError.
   // Elements as program::Collective counts them; `in` and `out` may be the same, or our own part of the whole. Ranks of
   // a group call alike, in one order. `stream` is Gpu::native().
   virtual void collective(const program::Collective& c, DType type, const void* in, void* out, void* stream) = 0;
+  // The same of an all-to-all of unequal parts; of `parts` what we send and get counts, in the order of the group.
+  virtual void all_to_all_parts(program::GroupId group, DType type, const void* in, void* out, const Parts& parts,
+                                void* stream) = 0;
   // Together: none waits for another of them.
   virtual void exchange(std::span<const QueuedMessage> messages, DType type, void* stream) = 0;
 

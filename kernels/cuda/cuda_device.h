@@ -9,6 +9,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <span>
 
 #include "kernels/cuda/runtime.h"
 #include "kernels/device.h"
@@ -53,6 +54,7 @@ class CudaDevice final : public Device {
   void settle_products();
   const LibraryAttention* library_attention() const { return library_attention_.get(); }  // null: not asked for yet
 
+  bool queues() const override { return true; }
   void gemm(const Gemm& shape, In a, In b, In bias, Out c) override;
   void gemm_gelu(const Gemm& shape, In a, In b, In bias, Out x, Out y) override;
   void gemm_gelu_backward(const Gemm& shape, In a, In b, In x, Out c) override;
@@ -109,6 +111,9 @@ class CudaDevice final : public Device {
   void router_gate_backward(const RouterShape& s, double aux, const float* d_weights, In logits,
                             const std::int32_t* chosen, const float* loads, const float* loss_scale,
                             Out d_logits) override;
+  void router_weights(const RouterShape& s, In logits, const std::int32_t* chosen, float* weights) override;
+  void receive_rows(const ReceivedRows& s, const float* counts, std::int32_t* places, float* loads) override;
+  void place_own_rows(const OwnRows& s, const std::int32_t* chosen, std::int32_t* places, float* loads) override;
   void permute(const PermuteShape& s, In x, const std::int32_t* places, Out y) override;
   void unpermute(const PermuteShape& s, In y, const std::int32_t* places, const float* weights, Out out) override;
   void unpermute_backward(const PermuteShape& s, In d_out, In y, const std::int32_t* places, const float* weights,
@@ -144,6 +149,13 @@ class CudaDevice final : public Device {
            Out momentum) override;
   void adafactor(const Adafactor& o, In grad, const float* coefficient, Out param, float* master, float* row,
                  float* col) override;
+  void adafactor_sums(std::int64_t n, std::span<const AdafactorTensor> tensors, In grad, const float* coefficient,
+                      std::int64_t count, float* sums) override;
+  void adafactor_squares(std::int64_t n, const Adafactor& o, std::span<const AdafactorTensor> tensors, In grad,
+                         const float* coefficient, const float* sums, float* means, float* squares) override;
+  void adafactor_apply(std::int64_t n, const Adafactor& o, std::span<const AdafactorTensor> tensors, In grad,
+                       const float* coefficient, const float* means, const float* squares, Out param,
+                       float* master) override;
   void sum_squares(std::int64_t n, In x, float* sum) override;
   void clip_coefficient(double max_norm, const float* sum, const float* loss_scale, float* coefficient) override;
   void update_loss_scale(const LossScaleRule& rule, const float* coefficient, float* state) override;

@@ -142,13 +142,4 @@ void CudaDevice::own_flash_backward(const AttentionShape& s, const DropoutSite& 
   }
 }
 
-// Not written: execute refuses such plans on GPUs before they begin (execute/placement).
-void CudaDevice::context_forward(const AttentionShape&, const ContextPart&, const DropoutSite&, In, In, Out, float*) {
-  REHEARSE_CHECK(false, "attention over a context group has no kernel on GPUs");
-}
-void CudaDevice::context_backward(const AttentionShape&, const ContextPart&, const DropoutSite&, In, In, In, In,
-                                  const float*, Out, Out) {
-  REHEARSE_CHECK(false, "attention over a context group has no kernel on GPUs");
-}
-
 }  // namespace rehearse::kernels::cuda

@@ -5,21 +5,10 @@
 #include "kernels/cuda/dropout_draw.h"
 #include "kernels/cuda/elements.h"
 #include "kernels/cuda/flash.h"
+#include "kernels/cuda/flash_rows.h"
 
 namespace rehearse::kernels::cuda {
 namespace {
-
-constexpr int kWarps = 8, kTile = 32, kColumns = kFlashMaxHeadDim / 32;  // columns of sums a lane has
-constexpr unsigned kAll = 0xFFFFFFFFU;
-
-__device__ float warp_sum(float x) {
-  for (int lanes = 16; lanes > 0; lanes /= 2) x += __shfl_xor_sync(kAll, x, lanes);
-  return x;
-}
-__device__ float warp_max(float x) {
-  for (int lanes = 16; lanes > 0; lanes /= 2) x = fmaxf(x, __shfl_xor_sync(kAll, x, lanes));
-  return x;
-}
 
 // Whether dropout keeps one element, and its draw.
 __device__ bool keeps(const FlashCall& f, int batch, int head, int query, int key) {
@@ -32,58 +21,20 @@ __device__ bool keeps(const FlashCall& f, int batch, int head, int query, int ke
   return (kept >> (column % kDropoutGroup) & 1U) != 0;
 }
 
-// Rows [first, first + 32) below `limit` of a matrix, as fp32, rows head_dim + 1 apart; zeros beyond.
 template <class T>
-__device__ void stage_rows(float* to, const Source<T>& from, std::int64_t at, std::int64_t stride, int first, int limit,
-                           int head_dim) {
-  for (int i = static_cast<int>(threadIdx.x); i < kTile * head_dim; i += 32 * kWarps) {
-    const int row = i / head_dim, column = i % head_dim;
-    to[row * (head_dim + 1) + column] = first + row < limit ? from.get(at + (first + row) * stride + column) : 0.0F;
-  }
-}
-// One row for this warp alone.
-template <class T>
-__device__ void stage_row(float* to, const Source<T>& from, std::int64_t at, bool there, int head_dim) {
-  for (int c = static_cast<int>(threadIdx.x) % 32; c < head_dim; c += 32) to[c] = there ? from.get(at + c) : 0.0F;
-}
-__device__ float dot(const float* a, const float* b, int n) {
-  float sum = 0;
-  for (int c = 0; c < n; ++c) sum += a[c] * b[c];
-  return sum;
-}
-// sums[c] += weight of row i * rows[i][c], over the 32 rows; lane l has columns l, l + 32, ...
-__device__ void add_rows(float (&sums)[kColumns], float weight, const float* rows, int head_dim) {
-  const int lane = static_cast<int>(threadIdx.x) % 32;
-  for (int i = 0; i < kTile; ++i) {
-    const float w = __shfl_sync(kAll, weight, i);
-#pragma unroll
-    for (int n = 0; n < kColumns; ++n)
-      if (lane + 32 * n < head_dim) sums[n] += w * rows[i * (head_dim + 1) + lane + 32 * n];
-  }
-}
-template <class T>
-__device__ void put_row(const float (&sums)[kColumns], float factor, const Target<T>& to, std::int64_t at,
-                        int head_dim) {
-  const int lane = static_cast<int>(threadIdx.x) % 32;
-#pragma unroll
-  for (int n = 0; n < kColumns; ++n)
-    if (lane + 32 * n < head_dim) to.put(at + lane + 32 * n, sums[n] * factor);
-}
-
-template <class T>
-__global__ void __launch_bounds__(32 * kWarps)
+__global__ void __launch_bounds__(32 * kFlashWarps)
     forward_kernel(FlashCall f, Source<T> qkv, Target<T> out, float* logsumexp) {
   REHEARSE_DYNAMIC_SHARED(float, keys);
   const int width = f.head_dim + 1, warp = static_cast<int>(threadIdx.x) / 32,
             lane = static_cast<int>(threadIdx.x) % 32;
-  float* const values = keys + kTile * width;
-  float* const row = values + kTile * width + warp * f.head_dim;
+  float* const values = keys + kFlashTile * width;
+  float* const row = values + kFlashTile * width + warp * f.head_dim;
   const int head = static_cast<int>(blockIdx.y), batch = static_cast<int>(blockIdx.z);
-  const int block_query = static_cast<int>(blockIdx.x) * kWarps, query = block_query + warp;
+  const int block_query = static_cast<int>(blockIdx.x) * kFlashWarps, query = block_query + warp;
   stage_row(row, qkv, f.query(batch, head) + query * f.qkv_stride(), query < f.seq, f.head_dim);
-  float maximum = -__builtin_huge_valf(), sum = 0, sums[kColumns] = {};
-  const int limit = f.causal && block_query + kWarps < f.seq ? block_query + kWarps : f.seq;
-  for (int first = 0; first < limit; first += kTile) {
+  float maximum = -__builtin_huge_valf(), sum = 0, sums[kFlashColumns] = {};
+  const int limit = f.causal && block_query + kFlashWarps < f.seq ? block_query + kFlashWarps : f.seq;
+  for (int first = 0; first < limit; first += kFlashTile) {
     __syncthreads();
     stage_rows(keys, qkv, f.key(batch, head / f.group), f.qkv_stride(), first, f.seq, f.head_dim);
     stage_rows(values, qkv, f.value(batch, head / f.group), f.qkv_stride(), first, f.seq, f.head_dim);
@@ -91,13 +42,13 @@ __global__ void __launch_bounds__(32 * kWarps)
     const int key = first + lane;
     float score = dot(row, keys + lane * width, f.head_dim) * f.scale;
     if (key >= f.seq || (f.causal && key > query)) score = -__builtin_huge_valf();
-    const float now = fmaxf(maximum, warp_max(score));
+    const float now = fmaxf(maximum, flash_warp_max(score));
     if (now == -__builtin_huge_valf()) continue;  // nothing seen yet
     const float p = expf(score - now), fade = expf(maximum - now);
     maximum = now;
-    sum = sum * fade + warp_sum(p);
+    sum = sum * fade + flash_warp_sum(p);
 #pragma unroll
-    for (int n = 0; n < kColumns; ++n) sums[n] *= fade;
+    for (int n = 0; n < kFlashColumns; ++n) sums[n] *= fade;
     add_rows(sums, keeps(f, batch, head, query, key) ? p : 0.0F, values, f.head_dim);
   }
   if (query >= f.seq) return;
@@ -118,28 +69,28 @@ __device__ Gradient gradient_of(const FlashCall& f, float score, float d_probabi
 }
 
 template <class T>
-__global__ void __launch_bounds__(32 * kWarps, 2)
+__global__ void __launch_bounds__(32 * kFlashWarps, 2)
     queries_kernel(FlashCall f, Source<T> d_out, Source<T> qkv, Source<T> out, const float* logsumexp,
                    Target<T> d_qkv) {
   REHEARSE_DYNAMIC_SHARED(float, keys);
   const int width = f.head_dim + 1, warp = static_cast<int>(threadIdx.x) / 32,
             lane = static_cast<int>(threadIdx.x) % 32;
-  float* const values = keys + kTile * width;
-  float* const row = values + kTile * width + 2 * warp * f.head_dim;
+  float* const values = keys + kFlashTile * width;
+  float* const row = values + kFlashTile * width + 2 * warp * f.head_dim;
   float* const d_row = row + f.head_dim;
   const int head = static_cast<int>(blockIdx.y), batch = static_cast<int>(blockIdx.z);
-  const int block_query = static_cast<int>(blockIdx.x) * kWarps, query = block_query + warp;
+  const int block_query = static_cast<int>(blockIdx.x) * kFlashWarps, query = block_query + warp;
   const bool there = query < f.seq;
   const std::int64_t at_out = f.out(batch, head) + query * f.out_stride();
   stage_row(row, qkv, f.query(batch, head) + query * f.qkv_stride(), there, f.head_dim);
   stage_row(d_row, d_out, at_out, there, f.head_dim);
   float delta = 0;
   for (int c = lane; c < f.head_dim && there; c += 32) delta += d_out.get(at_out + c) * out.get(at_out + c);
-  delta = warp_sum(delta);
+  delta = flash_warp_sum(delta);
   const float row_sum = there ? logsumexp[f.per_row(query, batch, head)] : 0.0F;
-  float sums[kColumns] = {};
-  const int limit = f.causal && block_query + kWarps < f.seq ? block_query + kWarps : f.seq;
-  for (int first = 0; first < limit; first += kTile) {
+  float sums[kFlashColumns] = {};
+  const int limit = f.causal && block_query + kFlashWarps < f.seq ? block_query + kFlashWarps : f.seq;
+  for (int first = 0; first < limit; first += kFlashTile) {
     __syncthreads();
     stage_rows(keys, qkv, f.key(batch, head / f.group), f.qkv_stride(), first, f.seq, f.head_dim);
     stage_rows(values, qkv, f.value(batch, head / f.group), f.qkv_stride(), first, f.seq, f.head_dim);
@@ -153,31 +104,31 @@ __global__ void __launch_bounds__(32 * kWarps, 2)
 }
 
 template <class T>
-__global__ void __launch_bounds__(32 * kWarps, 2)
+__global__ void __launch_bounds__(32 * kFlashWarps, 2)
     keys_kernel(FlashCall f, Source<T> d_out, Source<T> qkv, Source<T> out, const float* logsumexp, Target<T> d_qkv) {
   REHEARSE_DYNAMIC_SHARED(float, queries);
-  __shared__ float deltas[kTile], row_sums[kTile];
+  __shared__ float deltas[kFlashTile], row_sums[kFlashTile];
   const int width = f.head_dim + 1, warp = static_cast<int>(threadIdx.x) / 32,
             lane = static_cast<int>(threadIdx.x) % 32;
-  float* const gradients = queries + kTile * width;
-  float* const key_row = gradients + kTile * width + 2 * warp * f.head_dim;
+  float* const gradients = queries + kFlashTile * width;
+  float* const key_row = gradients + kFlashTile * width + 2 * warp * f.head_dim;
   float* const value_row = key_row + f.head_dim;
   const int kv_head = static_cast<int>(blockIdx.y), batch = static_cast<int>(blockIdx.z);
-  const int block_key = static_cast<int>(blockIdx.x) * kWarps, key = block_key + warp;
+  const int block_key = static_cast<int>(blockIdx.x) * kFlashWarps, key = block_key + warp;
   stage_row(key_row, qkv, f.key(batch, kv_head) + key * f.qkv_stride(), key < f.seq, f.head_dim);
   stage_row(value_row, qkv, f.value(batch, kv_head) + key * f.qkv_stride(), key < f.seq, f.head_dim);
-  float d_key[kColumns] = {}, d_value[kColumns] = {};
+  float d_key[kFlashColumns] = {}, d_value[kFlashColumns] = {};
   for (int head = kv_head * f.group; head < (kv_head + 1) * f.group; ++head) {
-    for (int first = f.causal ? block_key / kTile * kTile : 0; first < f.seq; first += kTile) {
+    for (int first = f.causal ? block_key / kFlashTile * kFlashTile : 0; first < f.seq; first += kFlashTile) {
       __syncthreads();
       stage_rows(queries, qkv, f.query(batch, head), f.qkv_stride(), first, f.seq, f.head_dim);
       stage_rows(gradients, d_out, f.out(batch, head), f.out_stride(), first, f.seq, f.head_dim);
-      for (int i = warp; i < kTile; i += kWarps) {
+      for (int i = warp; i < kFlashTile; i += kFlashWarps) {
         const int query = first + i;
         const std::int64_t at = f.out(batch, head) + query * f.out_stride();
         float delta = 0;
         for (int c = lane; c < f.head_dim && query < f.seq; c += 32) delta += d_out.get(at + c) * out.get(at + c);
-        delta = warp_sum(delta);
+        delta = flash_warp_sum(delta);
         if (lane == 0) {
           deltas[i] = delta;
           row_sums[i] = query < f.seq ? logsumexp[f.per_row(query, batch, head)] : 0.0F;
@@ -197,38 +148,30 @@ __global__ void __launch_bounds__(32 * kWarps, 2)
 }
 
 dim3 grid_for(const FlashCall& f, int heads) {
-  return dim3(static_cast<unsigned>((f.seq + kWarps - 1) / kWarps), static_cast<unsigned>(heads),
+  return dim3(static_cast<unsigned>((f.seq + kFlashWarps - 1) / kFlashWarps), static_cast<unsigned>(heads),
               static_cast<unsigned>(f.micro_batch));
 }
 std::size_t shared_bytes(const FlashCall& f, int rows_of_a_warp) {
-  return sizeof(float) * static_cast<std::size_t>(2 * kTile * (f.head_dim + 1) + rows_of_a_warp * kWarps * f.head_dim);
-}
-
-// f.operator()<float>() if all is fp32, else for types told apart when the kernel runs.
-template <class F>
-void fp32_or_any(std::initializer_list<In> operands, F&& f) {
-  bool fp32 = true;
-  for (const In& o : operands) fp32 = fp32 && o.type == DType::f32;
-  if (fp32) return f.template operator()<float>();
-  f.template operator()<AnyType>();
+  return sizeof(float) *
+         static_cast<std::size_t>(2 * kFlashTile * (f.head_dim + 1) + rows_of_a_warp * kFlashWarps * f.head_dim);
 }
 
 }  // namespace
 
 void flash_forward_plain(const FlashCall& f, In qkv, Out out, float* logsumexp, cudaStream_t stream) {
   fp32_or_any({qkv, out}, [&]<class T>() {
-    launch(forward_kernel<T>, grid_for(f, f.heads), dim3(32 * kWarps), shared_bytes(f, 1), stream, f, Source<T>(qkv),
-           Target<T>(out), logsumexp);
+    launch(forward_kernel<T>, grid_for(f, f.heads), dim3(32 * kFlashWarps), shared_bytes(f, 1), stream, f,
+           Source<T>(qkv), Target<T>(out), logsumexp);
   });
 }
 
 void flash_backward_plain(const FlashCall& f, In d_out, In qkv, In out, const float* logsumexp, Out d_qkv,
                           cudaStream_t stream) {
   fp32_or_any({d_out, qkv, out, d_qkv}, [&]<class T>() {
-    launch(keys_kernel<T>, grid_for(f, f.kv_heads), dim3(32 * kWarps), shared_bytes(f, 2), stream, f, Source<T>(d_out),
-           Source<T>(qkv), Source<T>(out), logsumexp, Target<T>(d_qkv));
-    launch(queries_kernel<T>, grid_for(f, f.heads), dim3(32 * kWarps), shared_bytes(f, 2), stream, f, Source<T>(d_out),
-           Source<T>(qkv), Source<T>(out), logsumexp, Target<T>(d_qkv));
+    launch(keys_kernel<T>, grid_for(f, f.kv_heads), dim3(32 * kFlashWarps), shared_bytes(f, 2), stream, f,
+           Source<T>(d_out), Source<T>(qkv), Source<T>(out), logsumexp, Target<T>(d_qkv));
+    launch(queries_kernel<T>, grid_for(f, f.heads), dim3(32 * kFlashWarps), shared_bytes(f, 2), stream, f,
+           Source<T>(d_out), Source<T>(qkv), Source<T>(out), logsumexp, Target<T>(d_qkv));
   });
 }
 

@@ -235,8 +235,11 @@ program::RankSet ranks_of(const Context& context, const program::Program& progra
   const std::vector<Axis>& axes = program.groups[static_cast<std::size_t>(context.groups.expert)].axes;
   const int member = grid.members(0, axes).at(context.expert_place);
   for (const Axis axis : axes) ranks.only[static_cast<std::size_t>(axis)] = {grid.coordinate(member, axis)};
-  if (context.loads->groups() > 1)
-    ranks.only[static_cast<std::size_t>(Axis::data)] = {static_cast<int>(context.expert_group)};
+  if (context.loads->groups() > 1) {
+    const int group = static_cast<int>(context.expert_group), of_shard = grid.size(Axis::data);
+    ranks.only[static_cast<std::size_t>(Axis::data)] = {group % of_shard};
+    ranks.only[static_cast<std::size_t>(Axis::replica)] = {group / of_shard};
+  }
   return ranks;
 }
 

@@ -145,7 +145,8 @@ namespace {
 // same tokens.
 std::vector<int> members_of_group(const Plan& p, const RankGrid& grid, std::int64_t group) {
   Coordinates first{};
-  first[static_cast<std::size_t>(Axis::data)] = static_cast<int>(group);
+  first[static_cast<std::size_t>(Axis::data)] = static_cast<int>(group) % grid.size(Axis::data);
+  first[static_cast<std::size_t>(Axis::replica)] = static_cast<int>(group) / grid.size(Axis::data);
   std::vector<Axis> axes{Axis::context, Axis::expert};
   if (p.whole_experts()) axes.push_back(Axis::tensor);
   return grid.members(grid.rank(first), axes);
@@ -180,7 +181,7 @@ void ExpertLoads::add_recorded(const Scenario& scenario, std::int64_t capacity) 
   const RankGrid grid = scenario.grid();
   const auto n = static_cast<std::size_t>(p.expert);
   const std::int64_t own = m.experts / p.expert;
-  groups_ = p.expert > 1 ? grid.size(Axis::data) : 1;
+  groups_ = p.expert > 1 ? grid.size(Axis::data) * grid.size(Axis::replica) : 1;
   // Also of ranks whose loads are those of others here: replicas of whole experts, tensor ranks with a capacity.
   const model::RecordedRouting& all = *m.recorded_routing;
   choices_ = choices_ * all.data() * all.context() * all.tensor() / groups_;

@@ -375,9 +375,6 @@ class Rules {
     if (!s_.framework.expert_parallel)
       return refuse(fmt::format("framework {} does not spread experts over ranks", s_.framework.name),
                     "leave plan.expert out, or choose another framework");
-    if (plan.zero_group != Plan::kAllShard)
-      return refuse("experts that are spread over ranks are sharded over all that hold the same",
-                    "leave plan.zero_group out");
     const std::int64_t tensor = plan.whole_experts() ? plan.tensor : 1, first = plan.context * tensor;
     if (e % first != 0)
       return refuse(fmt::format("expert = {} is not a multiple of {}{}: the ranks of a {} come first", e,

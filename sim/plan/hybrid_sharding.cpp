@@ -20,7 +20,7 @@ bool within_nodes(const Scenario& scenario, std::int64_t replicas, std::int64_t 
   const RankGrid grid = tried.grid();
   for (int rank = 0; rank < grid.ranks(); ++rank) {
     if (grid.position(rank, kShardAxes) != 0) continue;
-    for (const int member : grid.members(rank, {Axis::context, Axis::data}))
+    for (const int member : grid.members(rank, {Axis::context, Axis::expert, Axis::data}))
       if (member / devices != rank / devices) return false;
   }
   return true;
@@ -51,11 +51,16 @@ std::optional<std::int64_t> devices_of_node(const ClusterRequest& cluster, const
 
 namespace {
 
+// Whether each of so many groups that shard apart has whole expert groups.
+bool holds_experts(const Plan& plan, std::int64_t replicas) {
+  return plan.data % replicas == 0 && plan.data / replicas % plan.expert_replicas() == 0;
+}
+
 // Plan::replicas of groups of `group` ranks with the same weights, or of those of a node (Plan::kNodeShards).
 void resolve_group(const Node& key, const char* name, std::int64_t group, std::optional<std::int64_t> devices,
                    Scenario& scenario) {
   Plan& plan = scenario.plan;
-  const std::int64_t all = plan.data * plan.context;
+  const std::int64_t all = plan.data * plan.context, spread = plan.context * plan.expert_replicas();
   if (group > 0) {
     if (all % group != 0 || group % plan.context != 0) {
       const std::string context = plan.context > 1 ? fmt::format(" * context = {} * {}", plan.data, plan.context) : "";
@@ -64,6 +69,13 @@ void resolve_group(const Node& key, const char* name, std::int64_t group, std::o
           "groups{}; nearest that do: {}",
           group, all, context, plan.context > 1 ? fmt::format(" of whole context groups of {}", plan.context) : "",
           nearest_divisors(all, group, all)));
+      return;
+    }
+    if (!holds_experts(plan, all / group)) {
+      key.error(fmt::format("groups of {} ranks: experts are spread over {} of the ranks with the same other weights, "
+                            "which do not lie whole in each group",
+                            group, spread),
+                fmt::format("a multiple of {}", spread));
       return;
     }
     plan.replicas = all / group;
@@ -76,14 +88,15 @@ void resolve_group(const Node& key, const char* name, std::int64_t group, std::o
     return;
   }
   for (std::int64_t replicas = 1; replicas <= plan.data; ++replicas) {
-    if (plan.data % replicas != 0 || !within_nodes(scenario, replicas, *devices)) continue;
+    if (!holds_experts(plan, replicas) || !within_nodes(scenario, replicas, *devices)) continue;
     if (all / replicas < 2) break;
     plan.replicas = replicas;
     return;
   }
-  key.error(fmt::format("no two ranks with the same weights share a node of {} devices (tensor = {}, pipeline = {}, "
+  key.error(fmt::format("no {} ranks with the same weights share a node of {} devices (tensor = {}, pipeline = {}{}, "
                         "rank_order)",
-                        *devices, plan.tensor, plan.pipeline),
+                        spread > 2 ? fmt::to_string(spread) : "two", *devices, plan.tensor, plan.pipeline,
+                        plan.expert > 1 ? fmt::format(", expert = {}", plan.expert) : ""),
             fmt::format("split less, or give {} as a number of ranks", name));
 }
 

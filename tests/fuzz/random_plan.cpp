@@ -80,6 +80,8 @@ class Writer {
     const bool pcie = std::find(kWithPcie.begin(), kWithPcie.end(), topology_) != kWithPcie.end();
     if (c_.below(4) == 1 && ((pcie && text.find("  nodes: ") == std::string::npos) || c_.below(32) == 1))
       text.insert(text.find("cluster:\n") + 9, "  gpudirect: false\n");
+    const bool shards = text.find("  zero: ") != std::string::npos && text.find("  zero: 0") == std::string::npos;
+    if ((shards || c_.below(64) == 1) && s_.data > 1 && c_.below(4) == 1) give_shard_groups(text);
     return text;
   }
 
@@ -236,6 +238,15 @@ class Writer {
     if (group == 2 && s_.data > 2 && s_.data % 2 == 0) keys += "  local_group: 2\n";
     if (c_.below(2) == 1) keys += fmt::format("  outer_optimizer: nesterov\n  outer_momentum: 0.{}\n", c_.below(10));
     text.insert(text.find("plan:\n") + 6, keys);
+  }
+
+  // Of two ranks, of half of a stage's replicas, or of a node, in which whole expert groups have to lie.
+  void give_shard_groups(std::string& text) {
+    const std::size_t kind = c_.below(3);
+    const std::string group = kind == 0 && s_.data % 2 == 0   ? "2"
+                              : kind == 1 && s_.data % 4 == 0 ? fmt::to_string(s_.data / 2)
+                                                              : "node";
+    text.insert(text.find("plan:\n") + 6, fmt::format("  zero_group: {}\n", group));
   }
 
   // Whether nothing of the text is refused with parameter servers.

@@ -136,6 +136,8 @@ INSTANTIATE_TEST_SUITE_P(
     Plans, RecordedRouting,
     testing::Values(Case{"OfOneGroup", "", grid(4, 1, 1, 0, {"plan.expert=4"})},
                     Case{"OfTwoGroups", "", grid(4, 1, 1, 1, {"plan.expert=2", "plan.micro_batch=1"})},
+                    Case{"OfGroupsThatShardApart", "",
+                         grid(4, 1, 1, 1, {"plan.expert=2", "plan.zero_group=2", "plan.micro_batch=1"})},
                     Case{"OverStages", "", grid(4, 1, 2, 0, {"plan.expert=2", "plan.recompute=full"})},
                     Case{"OfContexts", "", grid(4, 1, 1, 0, {"plan.expert=4", "plan.context=2"})},
                     Case{"OfTensorGroups", "", grid(4, 2, 1, 0, {"plan.expert=2"})},

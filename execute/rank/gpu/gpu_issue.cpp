@@ -5,6 +5,7 @@
 #include <array>
 #include <numeric>
 
+#include "execute/rank/expert_rows.h"
 #include "execute/rank/gpu/gpu_rank.h"
 #include "execute/rank/input_rows.h"
 #include "execute/rank/kernel_call.h"
@@ -104,11 +105,12 @@ void GpuRank::issue_op(std::int32_t index, std::int64_t step, Mode mode) {
   issue_waits(i, step, mode);
   if (mode == Mode::measured) gpu_->record(l.op_events[static_cast<std::size_t>(index)].first, stream);
   if (program::is_transfer(op))
-    queue_transfer(index, mode != Mode::captured);
+    queue_transfer(index, step, mode != Mode::captured);
   else if (input_offset_[static_cast<std::size_t>(index)] >= 0)
     queue_input(index, step, mode);
   else
-    queue_kernel(i);
+    queue_kernel(index, step);
+  take_to_host(index, step);
   if (mode == Mode::measured) gpu_->record(l.op_events[static_cast<std::size_t>(index)].second, stream);
   if (i.ends_loss && reports_loss_)
     gpu_->to_host(stream, l.losses, arena_ + timeline_.persistent[static_cast<std::size_t>(timeline_.loss)],
@@ -154,6 +156,7 @@ void GpuRank::host_sync(std::int32_t index, std::int64_t step, Mode mode) {
     if (wait.position < 1 && (step == 0 || staging_of(step - 1).graphed)) continue;
     await(event_of(wait));
   }
+  check_rooms(step);
   if (mode == Mode::measured)
     staging_of(step).host_spans[static_cast<std::size_t>(index)] = {begin - base_host_s_, host_s() - base_host_s_};
 }
@@ -180,7 +183,9 @@ void GpuRank::queue_input(std::int32_t index, std::int64_t step, Mode mode) {
                   std::get<program::Input>(timeline_.op(i).shape).elements * size_of(to.type));
 }
 
-void GpuRank::queue_kernel(const Instance& i) {
+void GpuRank::queue_kernel(std::int32_t index, std::int64_t step) {
+  if (given_choices(index, step)) return;
+  const Instance& i = timeline_.instances[static_cast<std::size_t>(index)];
   const Op& op = timeline_.op(i);
   std::array<kernels::Out, 12> operands{};
   const std::size_t reads = op.reads.size(), writes = op.writes.size();
@@ -189,10 +194,21 @@ void GpuRank::queue_kernel(const Instance& i) {
   call_kernel(op, std::span(operands.data(), reads), std::span(operands.data() + reads, writes),
               {run_.scenario, gpu_->device(streams_[static_cast<std::size_t>(i.stream)].stream),
                run_.grid.coordinate(rank_, Axis::tensor), run_.grid.coordinate(rank_, Axis::context), values_,
-               layout_.first_sequence(i)});
+               layout_.first_sequence(i), &run_.grid, rank_});
 }
 
-void GpuRank::queue_transfer(std::int32_t index, bool marked) {
+// Its ranks know the parts alike, by counts that a host sync has waited for; where there is no room for them all throw.
+void GpuRank::trade_counted(std::int32_t index, std::int64_t step, const program::Collective& c, Gpu::Stream stream) {
+  const Instance& i = timeline_.instances[static_cast<std::size_t>(index)];
+  const std::int32_t counts = counts_of_[static_cast<std::size_t>(index)];
+  const Op& op = timeline_.op(i);
+  if (const Gpu::Event event = instance_event_[static_cast<std::size_t>(counts)]; event >= 0) await(event);
+  const Parts parts = parts_of(op, c, rank_, layout_.members(c.group), {routed(counts, step), DType::f32});
+  transfers_->all_to_all_parts(c.group, op.dtype, operand(i.first_place), operand(i.first_place + 2), parts,
+                               gpu_->native(stream));
+}
+
+void GpuRank::queue_transfer(std::int32_t index, std::int64_t step, bool marked) {
   const Instance& i = timeline_.instances[static_cast<std::size_t>(index)];
   const Op& op = timeline_.op(i);
   const auto s = static_cast<std::size_t>(i.stream);
@@ -209,7 +225,9 @@ void GpuRank::queue_transfer(std::int32_t index, bool marked) {
     watch_->begin_transfer(s, stream, index);
   else
     watch_->begin_call(s, index);
-  if (c != nullptr)
+  if (c != nullptr && c->counted)
+    trade_counted(index, step, *c, stream);
+  else if (c != nullptr)
     transfers_->collective(*c, op.dtype, operand(i.first_place), operand(i.first_place + 1), gpu_->native(stream));
   else
     transfers_->exchange(messages(i), op.dtype, gpu_->native(stream));

@@ -42,7 +42,8 @@ class HostCopy {
 };
 
 bool reads_step_values(const program::Op& op) {
-  if (std::holds_alternative<program::Optimizer>(op.shape) || std::holds_alternative<program::Adafactor>(op.shape))
+  if (std::holds_alternative<program::Optimizer>(op.shape) || std::holds_alternative<program::Adafactor>(op.shape) ||
+      std::holds_alternative<program::AdafactorParts>(op.shape))
     return true;
   if (const auto* a = std::get_if<program::Attention>(&op.shape)) return a->dropout > 0;
   if (const auto* e = std::get_if<program::Elementwise>(&op.shape)) return e->dropout > 0;
@@ -82,7 +83,10 @@ GpuRank::GpuRank(Run& run, int rank, bool reports_loss, std::unique_ptr<Gpu> gpu
       connect_(std::move(connect)) {
   has_transfers_ = std::any_of(timeline_.instances.begin(), timeline_.instances.end(),
                                [&](const Instance& i) { return !layout_.others(i).empty(); });
-  const bool possible = graphs_possible(timeline_) && !run.options.before_op && options.send_slots == 0;
+  if (run.options.record_routing) routing_ = RoutingLog::of(run.scenario, run.grid, rank);
+  if (run.choices) replay_.emplace(run.choices, run.scenario, run.grid, rank);
+  const bool possible =
+      graphs_possible(timeline_) && !run.options.before_op && options.send_slots == 0 && !replay_.has_value();
   graphs_ = possible && (options_.graphs == Graphs::on || (options_.graphs == Graphs::automatic && !has_transfers_));
   gpu_->bind_thread();
   if (options_.measure_products && !has_transfers_) gpu_->measure_products();
@@ -135,6 +139,7 @@ void GpuRank::lay_out_memory() {
     const std::int64_t bytes = input->elements * size_of(layout_.operand(arena_, i.first_place).type);
     inputs += aligned(bytes);
   }
+  lay_out_routing();
   for (StepStaging& staging : staging_) {
     staging.inputs = gpu_->allocate_host(std::max(inputs, kArenaAlignment));
     staging.values = new (gpu_->allocate_host(sizeof(kernels::StepValues))) kernels::StepValues();
@@ -409,6 +414,7 @@ void GpuRank::retire(std::int64_t step) {
   ends_s_.push_back((step == 0 ? 0 : ends_s_.back()) + gpu_->elapsed_s(before, end));
   at_.step.store(step + 1, std::memory_order_relaxed);
   if (staging.mode == Mode::measured) keep_profile(step, staging);
+  log_choices(step);
   for (std::size_t i = 0; reports_loss_ && i < static_cast<std::size_t>(losses()); ++i)
     run_.world.report_loss(loss_item(step, i, static_cast<std::size_t>(losses())), rank_, staging.losses[i]);
 }

@@ -31,6 +31,7 @@
 #include "execute/rank/op_ranges.h"
 #include "execute/rank/rank.h"
 #include "execute/rank/rank_layout.h"
+#include "execute/rank/routing_log.h"
 #include "execute/rank/run.h"
 #include "execute/transport/queued_transfers.h"
 
@@ -75,6 +76,9 @@ class GpuRank final : public Rank {
   std::vector<TransferWait> transfer_waits() const override { return waits_; }
   DeviceUse device_use() const override { return use_; }
   std::vector<result::ProductUse> products() const override { return products_; }
+  std::vector<model::RoutedChoices> routing() const override {
+    return routing_ ? routing_->all() : std::vector<model::RoutedChoices>();
+  }
 
   static constexpr std::int64_t kAhead = 2;
 
@@ -97,6 +101,7 @@ class GpuRank final : public Rank {
     std::byte* inputs = nullptr;
     kernels::StepValues* values = nullptr;
     float* losses = nullptr;
+    std::byte* routed = nullptr;  // what gates chose, counts and loads of experts' rows
     Gpu::Graph graph = -1;
     Mode mode = Mode::plain;
     bool graphed = false;
@@ -135,8 +140,19 @@ class GpuRank final : public Rank {
   void host_sync(std::int32_t index, std::int64_t step, Mode mode);
   void load_input(std::int32_t index, std::int64_t step);
   void queue_input(std::int32_t index, std::int64_t step, Mode mode);
-  void queue_kernel(const Instance& i);
-  void queue_transfer(std::int32_t index, bool marked);
+  void queue_kernel(std::int32_t index, std::int64_t step);
+  void queue_transfer(std::int32_t index, std::int64_t step, bool marked);
+  void trade_counted(std::int32_t index, std::int64_t step, const program::Collective& c, Gpu::Stream stream);
+
+  // gpu_routing.cpp
+  void lay_out_routing();
+  std::byte* routed(std::int32_t index, std::int64_t step) {
+    return staging_of(step).routed + routed_offset_[static_cast<std::size_t>(index)];
+  }
+  bool given_choices(std::int32_t index, std::int64_t step);
+  void take_to_host(std::int32_t index, std::int64_t step);
+  void check_rooms(std::int64_t step);
+  void log_choices(std::int64_t step);
   bool sends_from_copy(const program::Op& op) const;
   void send_from_copy(std::int32_t index);
   std::vector<QueuedMessage> messages(const Instance& i) const;
@@ -169,7 +185,14 @@ class GpuRank final : public Rank {
   std::byte* arena_ = nullptr;
   kernels::StepValues* values_ = nullptr;  // device memory
   std::array<StepStaging, kAhead> staging_;
-  std::vector<std::int64_t> input_offset_;                // by instance, in StepStaging::inputs; -1: no input
+  std::vector<std::int64_t> input_offset_;  // by instance, in StepStaging::inputs; -1: no input
+  // By instance, in StepStaging::routed: where the host has what it chose for a gate, or what the device left of the
+  // instance's rows; -1: nothing. Of a counted all-to-all the instance whose counts it is by.
+  std::vector<std::int64_t> routed_offset_;
+  std::vector<std::int32_t> counts_of_;
+  std::vector<std::int32_t> unchecked_;  // placed rows whose loads no host sync has looked at yet
+  std::unique_ptr<RoutingLog> routing_;  // null: choices are not recorded
+  std::optional<RoutingReplay> replay_;
   std::vector<StreamState> streams_;                      // by program stream
   std::vector<std::optional<SendStaging>> send_staging_;  // by program stream
   std::int32_t compute_stream_ = 0;

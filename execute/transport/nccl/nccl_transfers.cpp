@@ -93,6 +93,21 @@ class NcclTransfers final : public QueuedTransfers {
     throw BrokenTransfer(error.what());
   }
 
+  void all_to_all_parts(program::GroupId group, DType type, const void* in, void* out, const Parts& parts,
+                        void* stream) override try {
+    const std::optional<std::size_t> split = splits_.of_group(group);
+    REHEARSE_CHECK(split.has_value(), "no communicator of group {}", group);
+    const Member& m = members_[*split];
+    const std::scoped_lock lock(shared_->mutex);
+    look();
+    trade_parts(m, type_of(type), static_cast<const std::byte*>(in), static_cast<std::byte*>(out), parts,
+                static_cast<cudaStream_t>(stream));
+    look();  // abort() may have ended the call
+    settle_locked(m.comm);
+  } catch (const NcclError& error) {
+    throw BrokenTransfer(error.what());
+  }
+
   void exchange(std::span<const QueuedMessage> messages, DType type, void* stream) override try {
     const std::scoped_lock lock(shared_->mutex);
     look();
@@ -216,6 +231,23 @@ class NcclTransfers final : public QueuedTransfers {
       const std::size_t at = static_cast<std::size_t>(peer) * bytes;
       REHEARSE_NCCL(api_, send(static_cast<const std::byte*>(in) + at, share, type, peer, m.comm, stream));
       REHEARSE_NCCL(api_, recv(static_cast<std::byte*>(out) + at, share, type, peer, m.comm, stream));
+    }
+    REHEARSE_NCCL(api_, group_end());
+  }
+  // Two ranks know alike whether there is anything for one from the other.
+  void trade_parts(const Member& m, ncclDataType_t type, const std::byte* in, std::byte* out, const Parts& parts,
+                   cudaStream_t stream) {
+    const auto size = static_cast<std::size_t>(m.size);
+    REHEARSE_CHECK(parts.sent.size() == size && parts.received.size() == size, "{} parts for {} ranks",
+                   parts.sent.size(), size);
+    REHEARSE_NCCL(api_, group_start());
+    for (std::size_t peer = 0; peer < size; ++peer) {
+      const auto give = static_cast<std::size_t>(parts.sent[peer]),
+                 get = static_cast<std::size_t>(parts.received[peer]);
+      if (give > 0) REHEARSE_NCCL(api_, send(in, give, type, static_cast<int>(peer), m.comm, stream));
+      if (get > 0) REHEARSE_NCCL(api_, recv(out, get, type, static_cast<int>(peer), m.comm, stream));
+      in += give * bytes_of(type);
+      out += get * bytes_of(type);
     }
     REHEARSE_NCCL(api_, group_end());
   }

@@ -52,6 +52,9 @@ void ParameterStore::reduce(Bucket& bucket, int index) {
                 context_.reduce, {{whole}}, {{shard}}, StreamKind::data);
     if (!context_.plan().overlap_grad_reduce) builder_.after_compute(builder_.last_op());
     reduce_over_replicas(shard, index);
+  } else if (replicated_alone(bucket)) {
+    reduce_over_replicas(whole, index);
+    if (!context_.plan().overlap_grad_reduce) builder_.after_compute(builder_.last_op());
   } else if (context_.plan().compresses_gradients()) {
     reduce_compressed(bucket, index, whole);
   } else {

@@ -52,7 +52,7 @@ void ParameterStore::make_host_buffers(Bucket& bucket, const std::string& suffix
   };
   const bool as_they_come = keeps_gradients_on_host(bucket) && context_.micro_batches == 1;
   const DType whole = builder_.buffer(bucket.gradients).dtype;
-  const DType type = !as_they_come ? context_.gradient : group_of(bucket) >= 0 ? context_.reduce : whole;
+  const DType type = !as_they_come ? context_.gradient : may_shard(bucket) ? context_.reduce : whole;
   bucket.host_gradient = make("host.grad", type, BufferClass::gradient);
   if (context_.master && !values_on_host(bucket))
     bucket.host_values = make("host.values", context_.compute, BufferClass::parameter);

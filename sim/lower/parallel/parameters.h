@@ -193,8 +193,15 @@ class ParameterStore {
   // The ranks that hold the bucket's parameters, or with hybrid sharding those that shard them together; -1: no others.
   program::GroupId group_of(const Bucket& bucket) const {
     if (bucket.owned) return -1;
+    if (replicated_alone(bucket)) return context_.groups.replica;
     return bucket.experts ? context_.groups.expert_data : context_.groups.data;
   }
+  // Of experts that no two ranks of those that shard together have: they are whole, and groups that shard apart have
+  // the same.
+  bool replicated_alone(const Bucket& bucket) const {
+    return bucket.experts && context_.groups.expert_data < 0 && context_.groups.replica >= 0;
+  }
+  bool may_shard(const Bucket& bucket) const { return group_of(bucket) >= 0 && !replicated_alone(bucket); }
   std::int64_t members_of(const Bucket& bucket) const {
     if (bucket.owned) return 1;
     return bucket.experts ? context_.expert_shards : context_.shards;
@@ -217,7 +224,7 @@ class ParameterStore {
     return param.spec.sparse || (context_.scenario.training.lora() && !param.spec.adapter);
   }
   bool sharded(const Bucket& bucket) const {
-    return context_.plan().zero > (bucket.frozen ? 2 : 0) && group_of(bucket) >= 0;
+    return context_.plan().zero > (bucket.frozen ? 2 : 0) && may_shard(bucket);
   }
   // Whether each rank of the tensor group has a part of the gradients of parameters that all of them hold: of its shard
   // of the sequence, or of adapters, whose other matrix is split.
@@ -225,7 +232,7 @@ class ParameterStore {
     return bucket.replicated && (context_.sequence_parallel || bucket.partial || context_.scenario.training.lora());
   }
   bool transient_gradients(const Bucket& bucket) const {
-    return context_.plan().zero >= 2 && (group_of(bucket) >= 0 || keeps_gradients_on_host(bucket));
+    return context_.plan().zero >= 2 && (may_shard(bucket) || keeps_gradients_on_host(bucket));
   }
   // offload.cpp. Whether the optimizer's step is on the host; whether the reduced gradients lie there alone.
   bool steps_on_host(const Bucket& bucket) const { return context_.plan().offload_optimizer && !bucket.frozen; }

@@ -96,7 +96,8 @@ void ParameterStore::reduce_transient(Bucket& bucket, int index) {
     builder_.op("zero_padding" + suffix, Elementwise{ElementwiseFn::fill, builder_.buffer(pad).elements()},
                 builder_.buffer(pad).dtype, {}, {{pad}});
   if (sums_over_tensor(bucket)) reduce_over_tensor(bucket, index);
-  if (group_of(bucket) < 0) {  // one rank's gradients, which go to the host as they are
+  if (!may_shard(bucket)) {  // whole gradients, which go to the host as they are
+    if (replicated_alone(bucket)) reduce_over_replicas(bucket.gradients, index);
     gradients_to_host(bucket, index, bucket.gradients);
     bucket.reduced = true;
     builder_.set_phase(phase);

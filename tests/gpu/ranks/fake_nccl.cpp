@@ -67,7 +67,7 @@ struct ncclComm {
   int rank = 0;
   std::int64_t calls = 0, done = 0;  // of collectives and groups: made, through
   std::int64_t collectives = 0;
-  std::map<std::pair<int, int>, std::int64_t> messages;  // from, to: how many
+  std::map<std::tuple<int, int, bool>, std::int64_t> messages;  // from, to, whether sent: how many
   std::int64_t splits = 0;
   std::optional<std::int64_t> splitting;
   bool blocking = false;
@@ -196,7 +196,7 @@ ncclResult_t launch(const std::vector<Leg>& together) {
     std::vector<std::tuple<int, int, std::int64_t>> keys;
     for (const Leg& leg : together) {
       const int from = leg.send ? comm->rank : leg.peer, to = leg.send ? leg.peer : comm->rank;
-      keys.emplace_back(from, to, comm->messages[{from, to}]++);
+      keys.emplace_back(from, to, comm->messages[{from, to, leg.send}]++);
     }
     return std::function<bool()>(
         [=, begun = std::vector<bool>(together.size()), through = std::vector<bool>(together.size())]() mutable {

@@ -1,6 +1,12 @@
 // See late_device.h.
 #include "tests/gpu/ranks/late_device.h"
 
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "execute/rank/expert_rows.h"
+
 namespace rehearse {
 namespace {
 
@@ -10,6 +16,7 @@ class LateDevice final : public Device {
  public:
   LateDevice(LateGpu& gpu, execute::Gpu::Stream stream) : gpu_(gpu), stream_(stream), cpu_(make_cpu_device(1)) {}
 
+  bool queues() const override { return true; }
   void gemm(const Gemm& shape, In a, In b, In bias, Out c) override {
     later([=, this] { cpu_->gemm(shape, a, b, bias, c); });
   }
@@ -132,6 +139,52 @@ class LateDevice final : public Device {
                             Out d_logits) override {
     later([=, this] { cpu_->router_gate_backward(s, aux, d_weights, logits, chosen, loads, loss_scale, d_logits); });
   }
+  void router_weights(const RouterShape& s, In logits, const std::int32_t* chosen, float* weights) override {
+    later([=] {  // of fp32 alone
+      const auto* x = static_cast<const float*>(logits.data);
+      for (std::int64_t t = 0; t < s.tokens; ++t) {
+        const auto score = [&](std::int64_t k) {
+          const float own = x[t * s.experts + chosen[t * s.top_k + k]];
+          return s.sigmoid ? 1 / (1 + std::exp(-own)) : std::exp(own);
+        };
+        float sum = 0;
+        for (std::int64_t k = 0; k < s.top_k; ++k) sum += score(k);
+        for (std::int64_t k = 0; k < s.top_k; ++k) weights[t * s.top_k + k] = score(k) / sum;
+      }
+    });
+  }
+  void receive_rows(const ReceivedRows& s, const float* counts, std::int32_t* places, float* loads) override {
+    program::Router r{program::RouterPart::receive, s.rows, s.experts, 1};
+    r.sources = s.sources, r.slices = s.slices, r.own = s.own;
+    const int place = static_cast<int>(s.first / s.own);
+    later([=] { execute::receive_rows(r, place, counts, places, loads); });
+  }
+  void place_own_rows(const OwnRows& s, const std::int32_t* chosen, std::int32_t* places, float* loads) override {
+    program::Router r{program::RouterPart::place, s.tokens, s.first + s.own, s.top_k};
+    r.own = s.own, r.room = s.tokens * s.top_k;
+    const int place = static_cast<int>(s.first / s.own);
+    later([=]() mutable {
+      for (std::int64_t i = 0; i < s.tokens * s.top_k; ++i)
+        r.experts = std::max(r.experts, (chosen[i] / s.own + 1) * s.own);
+      execute::place_own_rows(r, place, chosen, places, loads);
+    });
+  }
+  void adafactor_sums(std::int64_t n, std::span<const AdafactorTensor> tensors, In grad, const float* coefficient,
+                      std::int64_t count, float* sums) override {
+    later([=, this, of = kept(tensors)] { cpu_->adafactor_sums(n, of, grad, coefficient, count, sums); });
+  }
+  void adafactor_squares(std::int64_t n, const Adafactor& o, std::span<const AdafactorTensor> tensors, In grad,
+                         const float* coefficient, const float* sums, float* means, float* squares) override {
+    later(
+        [=, this, of = kept(tensors)] { cpu_->adafactor_squares(n, o, of, grad, coefficient, sums, means, squares); });
+  }
+  void adafactor_apply(std::int64_t n, const Adafactor& o, std::span<const AdafactorTensor> tensors, In grad,
+                       const float* coefficient, const float* means, const float* squares, Out param,
+                       float* master) override {
+    later([=, this, of = kept(tensors)] {
+      cpu_->adafactor_apply(n, o, of, grad, coefficient, means, squares, param, master);
+    });
+  }
   void permute(const PermuteShape& s, In x, const std::int32_t* places, Out y) override {
     later([=, this] { cpu_->permute(s, x, places, y); });
   }
@@ -236,6 +289,10 @@ class LateDevice final : public Device {
   }
 
  private:
+  static std::vector<AdafactorTensor> kept(std::span<const AdafactorTensor> tensors) {
+    return {tensors.begin(), tensors.end()};
+  }
+
   template <class Call>
   void later(Call call) {
     gpu_.kernel(stream_, call);

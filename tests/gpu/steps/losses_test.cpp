@@ -121,6 +121,28 @@ TEST(GpuLosses, TrainsAGptInBf16FromGraphs) {
   expect_trains_as_on_the_cpu(gpt("bf16"), kBf16, execute::Graphs::automatic);
 }
 
+// Experts of one rank, with a capacity and with as many rows as come, whose loads are read on the device.
+std::string moe(const std::string& capacity, const std::string& precision, const std::string& optimizer = "adamw") {
+  return "rehearse: 1\n"
+         "model: {family: moe, layers: 1, hidden: 32, heads: 2, vocab: 256, max_seq_len: 8, experts: 4, "
+         "experts_per_token: 2, expert_ffn_hidden: 24, aux_loss: 0.05, capacity_factor: " +
+         capacity +
+         "}\n"
+         "cluster: {gpus: 1}\n"
+         "plan: {micro_batch: 1}\n"
+         "training: {global_batch: 2, lr: 1e-3, seed: 3, precision: " +
+         precision + ", optimizer: " + optimizer + "}\n";
+}
+TEST(GpuLosses, TrainsExperts) {
+  expect_trains_as_on_the_cpu(moe("0", "fp32"), kFp32, execute::Graphs::off);
+}
+TEST(GpuLosses, TrainsExpertsWithACapacityInBf16FromGraphs) {
+  expect_trains_as_on_the_cpu(moe("1.25", "bf16"), kBf16, execute::Graphs::automatic);
+}
+TEST(GpuLosses, TrainsExpertsByAdafactor) {
+  expect_trains_as_on_the_cpu(moe("1.25", "fp32", "adafactor"), kFp32, execute::Graphs::off);
+}
+
 // GELU, its slope and the gradients of biases out of products; and where the library has no such products.
 TEST(GpuLosses, TrainsAGptWithFusedEpilogues) {
   expect_trains_as_on_the_cpu(gpt("fp32", "all"), kFp32, execute::Graphs::off);

@@ -317,7 +317,7 @@ TEST_F(GpuCalibrations, KernelsOfAWalkTakeWhatTheyTookInItsSteps) {
             std::string::npos);
 }
 
-TEST_F(GpuCalibrations, PlansWithoutKernelsOnGpusAreNotWalkedAndSaidSo) {
+TEST_F(GpuCalibrations, PlansThatARankAloneCannotPerformAreNotWalkedAndSaidSo) {
   bench_.walks = true;
   GpuRequest request = request_of(60);
   request.scenarios.push_back(small_gpt(2));
@@ -326,8 +326,7 @@ TEST_F(GpuCalibrations, PlansWithoutKernelsOnGpusAreNotWalkedAndSaidSo) {
   EXPECT_EQ(outcome.calibration.walks.size(), 2U);
   ASSERT_FALSE(outcome.shortfalls.empty());
   EXPECT_NE(std::find(outcome.shortfalls.begin(), outcome.shortfalls.end(),
-                      "1 scenarios could not be walked; the first: no kernel of GPUs takes keys from other ranks of a "
-                      "context group yet"),
+                      "1 scenarios could not be walked; the first: a rank alone gets no keys of other tokens"),
             outcome.shortfalls.end());
 }
 

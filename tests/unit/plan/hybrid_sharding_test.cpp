@@ -36,5 +36,25 @@ TEST(HybridSharding, ThoseOfANode) {
   EXPECT_EQ(shards_of({"plan.zero=1", "plan.zero_group=node", "cluster.topology=local", "cluster.gpus=4"}).size(), 4U);
 }
 
+// Groups hold whole expert groups, of whose ranks each has a part of all other weights.
+TEST(HybridSharding, HoldWholeExpertGroups) {
+  const auto groups = [](const std::vector<std::string>& assignments) {
+    std::vector<std::string> all = assignments;
+    all.insert(all.begin(), {"model={family: moe, layers: 2, hidden: 64, heads: 8, vocab: 100, max_seq_len: 64, "
+                             "experts: 8, experts_per_token: 2, expert_ffn_hidden: 64}",
+                             "plan.zero=3"});
+    const Scenario scenario =
+        scenario_from("rehearse: 1\nmodel: gpt-tiny\ncluster: {topology: dgx-a100, gpus: 64}\n", all);
+    const RankGrid grid = scenario.grid();
+    return std::vector{grid.members(0, {Axis::expert}), grid.members(0, {Axis::context, Axis::expert, Axis::data}),
+                       grid.members(0, {Axis::replica})};
+  };
+  using Ranks = std::vector<int>;
+  const Ranks node{0, 1, 2, 3, 4, 5, 6, 7}, apart{0, 8, 16, 24, 32, 40, 48, 56};
+  EXPECT_EQ(groups({"plan.expert=4", "plan.zero_group=8"}), (std::vector{Ranks{0, 1, 2, 3}, node, apart}));
+  EXPECT_EQ(groups({"plan.expert=8", "plan.zero_group=8"}), (std::vector{node, node, apart}));
+  EXPECT_EQ(groups({"plan.expert=2", "plan.zero_group=node"}), (std::vector{Ranks{0, 1}, node, apart}));
+}
+
 }  // namespace
 }  // namespace rehearse::plan

@@ -234,7 +234,11 @@ TEST(ScenarioErrors, ExpertsMustDivideOverRanksThatHoldTheSame) {
   EXPECT_EQ(
       spread("expert: 3, tensor: 2, expert_tensor: 1, sequence_parallel: true"),
       (Texts{"4:16 plan.expert: expert = 3 is not a multiple of tensor = 2: the ranks of a tensor group come first"}));
-  EXPECT_EQ(spread("expert: 2, zero: 1, zero_group: 4").size(), 1U);
+  EXPECT_EQ(spread("expert: 2, zero: 1, zero_group: 4"), Texts{});
+  EXPECT_EQ(
+      spread("expert: 4, zero: 1, zero_group: 6"),
+      (Texts{"4:40 plan.zero_group: groups of 6 ranks: experts are spread over 4 of the ranks with the same other "
+             "weights, which do not lie whole in each group (a multiple of 4)"}));
   EXPECT_EQ(spread("expert: 4, expert_dispatch: forwarding"), Texts{});
   EXPECT_EQ(spread("expert_dispatch: forwarding"),
             (Texts{"4:25 plan.expert_dispatch: experts are not spread over ranks (plan.expert above 1)"}));

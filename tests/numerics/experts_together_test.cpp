@@ -1,0 +1,83 @@
+// Experts together with what else splits a plan: groups that shard apart (plan.zero_group), states and activations in
+// the host's memory, ZB-V; and runs of split contexts, of hybrid sharding and of offloading twice.
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "tests/numerics/plan_runs.h"
+
+namespace rehearse {
+namespace {
+
+const std::string kRouted =
+    "rehearse: 1\n"
+    "model: {family: moe, layers: 4, hidden: 32, heads: 8, kv_heads: 4, ffn_hidden: 64, vocab: 250, max_seq_len: 16, "
+    "experts: 8, experts_per_token: 2, expert_ffn_hidden: 24, aux_loss: 0.05, capacity_factor: 4}\n" +
+    kTraining;
+
+// All choices of a token have room.
+std::vector<Case> together_cases() {
+  std::vector<Case> cases;
+  const auto add = [&](const std::string& name, int ranks, int expert, int tensor, int pipeline, int zero,
+                       const Assignments& more = {}, const Assignments& model = {}) {
+    Assignments plan = grid(ranks, tensor, pipeline, zero, more);
+    plan.push_back("plan.expert=" + std::to_string(expert));
+    cases.push_back({name, kRouted, plan, model});
+  };
+  add("zero_bubble_v", 4, 2, 1, 2, 1, {"plan.schedule=zero_bubble_v"});
+  // Of the ranks that shard together one has each expert, or two.
+  for (const int zero : {1, 2, 3}) {
+    const std::string suffix = "_zero" + std::to_string(zero);
+    add("hybrid" + suffix, 4, 2, 1, 1, zero, {"plan.zero_group=2"});
+    add("hybrid_data6" + suffix, 6, 2, 1, 1, zero, {"plan.zero_group=2"});
+    add("hybrid_of_two" + suffix, 8, 2, 1, 1, zero, {"plan.zero_group=4"}, {"training.global_batch=16"});
+  }
+  add("hybrid_no_overlap", 4, 2, 1, 1, 1, {"plan.zero_group=2", "plan.overlap_grad_reduce=false"});
+  add("hybrid_whole_context2", 16, 4, 2, 1, 3,
+      {"plan.sequence_parallel=true", "plan.expert_tensor=1", "plan.context=2", "plan.zero_group=4"});
+  add("hybrid_tensor2_pipeline2", 16, 2, 2, 2, 1, {"plan.sequence_parallel=true", "plan.zero_group=2"});
+  add("hybrid_data_fastest", 8, 2, 2, 1, 3,
+      {"plan.zero_group=2", "plan.rank_order=[expert, data, tensor, context, pipeline]"});
+  add("hybrid_megatron_core", 8, 2, 2, 1, 1,
+      {"plan.zero_group=2", "plan.sequence_parallel=true", "framework=megatron-core"});
+  add("hybrid_dropless", 4, 2, 1, 1, 3, {"plan.zero_group=2", "model.capacity_factor=0", "model.buffer_factor=2"});
+  add("hybrid_muon", 8, 2, 1, 1, 1, {"plan.zero_group=4"}, {"training.global_batch=16", "training.optimizer=muon"});
+  add("hybrid_adafactor", 4, 2, 1, 1, 1, {"plan.zero_group=2"}, {"training.optimizer=adafactor", "training.lr=1e-2"});
+  add("hybrid_offloaded", 4, 2, 1, 1, 2, {"plan.zero_group=2", "plan.offload_optimizer=true"});
+  add("hybrid_offloaded_zero1", 4, 2, 1, 1, 1, {"plan.zero_group=2", "plan.offload_optimizer=true"});
+  add("hybrid_offloaded_zero3", 4, 2, 1, 1, 3,
+      {"plan.zero_group=2", "plan.offload_optimizer=true", "plan.offload_parameters=true"});
+  add("offloaded", 4, 2, 1, 1, 1, {"plan.offload_optimizer=true"});
+  add("offloaded_zero3", 4, 2, 1, 1, 3, {"plan.offload_optimizer=true", "plan.offload_parameters=true"});
+  add("activations_offloaded", 4, 2, 1, 2, 1, {"plan.recompute=full", "plan.offload_activations=true"});
+  return cases;
+}
+class ExpertsTogether : public testing::TestWithParam<Case> {};
+TEST_P(ExpertsTogether, TrainAsOneRankDoes) {
+  expect_trains_as_one_rank(GetParam(), 1);
+}
+INSTANTIATE_TEST_SUITE_P(Plans, ExpertsTogether, testing::ValuesIn(together_cases()), name_of_case);
+
+class TwoRuns : public testing::TestWithParam<Case> {};
+TEST_P(TwoRuns, AreTheSameInEveryBit) {
+  const Case& c = GetParam();
+  const execute::Outcome first = perform(c.text, c.plan, 6), second = perform(c.text, c.plan, 6);
+  EXPECT_EQ(first.result.loss, second.result.loss);
+  EXPECT_EQ(first.parameters, second.parameters);
+}
+INSTANTIATE_TEST_SUITE_P(
+    Plans, TwoRuns,
+    testing::Values(
+        Case{"ring2_2x2", kLlama, grid(8, 2, 2, 1, {"plan.context=2", "plan.sequence_parallel=true"})},
+        Case{"gathered_keys2", kLlama, grid(4, 1, 1, 3, {"plan.context=2", "plan.context_kind=all_gather"})},
+        Case{"traded_heads2", kGpt, grid(4, 1, 1, 1, {"plan.context=2", "plan.context_kind=all_to_all"})},
+        Case{"hybrid", kGpt, grid(4, 1, 1, 3, {"plan.zero_group=2"})},
+        Case{"experts_hybrid", kRouted, grid(4, 1, 1, 3, {"plan.expert=2", "plan.zero_group=2"})},
+        Case{"offloaded", kGpt, grid(2, 1, 1, 2, {"plan.offload_optimizer=true"})},
+        Case{"activations_offloaded", kGpt, grid(2, 1, 2, 0, {"plan.recompute=full", "plan.offload_activations=true"})},
+        Case{"packed", kLlama, grid(4, 2, 1, 1, {"training.documents=lognormal", "training.document_length=5"})}),
+    name_of_case);
+
+}  // namespace
+}  // namespace rehearse
