@@ -63,6 +63,10 @@ struct FrameworkProfile {
   bool fused_norm = true;         // false: RMSNorm is a chain of kernels in fp32 (sim/lower/model/eager_passes.h)
   bool fused_rope = true;         // false: rotary embedding is complex products in fp32, and keys and values that heads
                                   // share are copied to each head before attention
+  bool fused_latent_rope = true;  // plan.fused_latent_rope
+  // Attention by a ring of keys (plan.context_kind): partial results, and gradients of keys and values, are added up in
+  // fp32 by kernels of their own.
+  bool ring_in_fp32 = false;
   bool packed_heads = true;     // false: queries, keys and values are copied apart after their product, keys and values
                                 // together again, and what attention gives to the order of tokens
   bool packed_products = true;  // false: queries, keys and values are a product each, and so are a gate and what it

@@ -34,6 +34,9 @@ FrameworkProfile megatron_core_profile() {
       "(pytorch/csrc/extensions/gemm.cpp, "
       "swizzle_scales_for_gemm); fp8_cast_launches: a kernel for each expert's rows and, taken as another launch, a "
       "judgement, the tensors that hold its copies and scales",
+      "fused_latent_rope: until core_v0.12.0 transformer_config.py refuses apply_rope_fusion with "
+      "multi_latent_attention, later it is experimental (core/fusions/fused_mla_yarn_rope_apply.py) and the training "
+      "script leaves it out (NVIDIA/Megatron-LM#1411)",
       "CUDA graphs: each layer's forward and backward (--cuda-graph-impl), or all of a step but the optimizer "
       "(full_iteration); core/transformer/cuda_graphs.py",
       "launch_cost, memory_reserve and fragmentation as megatron-2021. Not modelled: the NaN check before each "
@@ -41,7 +44,7 @@ FrameworkProfile megatron_core_profile() {
       "first weights as megatron-2021 (megatron/training/training.py, get_model)",
   };
   p.attention = model::AttentionKind::cudnn;
-  p.fused_residual_gradient = false;
+  p.fused_residual_gradient = p.fused_latent_rope = false;
   p.overlap_grad_reduce = p.overlap_param_gather = false;
   p.bucket = Bytes(std::int64_t{160'000'000});  // of fp32 gradients
   p.bucket_per_replica = Bytes(std::int64_t{4'000'000});

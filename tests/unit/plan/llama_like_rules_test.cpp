@@ -49,6 +49,8 @@ TEST(LlamaLikeRules, WhatDoesNotGoTogether) {
                   "model.rope_high_freq_factor: 1 is not above rope_low_freq_factor = 1"));
   EXPECT_TRUE(has(only("rope_scaling: yarn, kv_lora_rank: 8, qk_nope_head_dim: 8, qk_rope_head_dim: 8, v_head_dim: 8"),
                   "model.rope_scaling: latent attention has"));
+  EXPECT_TRUE(has(only("rope_base: 10000", "plan: {fused_latent_rope: false}\n"),
+                  "plan.fused_latent_rope: this model has no latent attention"));
   EXPECT_TRUE(has(only("attention_softcap: -1"), "model.attention_softcap"));
   EXPECT_TRUE(has(only("rope_base: 0"), "model.rope_base"));
 }
