@@ -395,6 +395,13 @@ class Rules {
   void experts() {
     const Plan& plan = s_.plan;
     const model::Model& m = s_.model;
+    const Training& t = s_.training;
+    const bool in_mxfp8 = t.eight_bits() && t.fp8_recipe == Fp8Recipe::mxfp8;
+    if (plan.fused_experts && all_sound("plan.fused_experts", "training.precision", "training.fp8_recipe") &&
+        (m.family != model::Family::moe || !in_mxfp8))
+      key("fused_experts")
+          .error("the kernel is of routed experts in mxfp8",
+                 "leave it out, or family: moe with training.precision: fp8 and fp8_recipe: mxfp8");
     if (!sound("plan.expert")) return;
     if (m.family != model::Family::moe) {
       if (plan.expert > 1)

@@ -437,6 +437,15 @@ std::vector<Key> plan_keys() {
            .example = "true",
            .related = "plan.expert plan.schedule",
            .field = &Plan::overlap_expert_exchange},
+          {.path = "plan.fused_experts",
+           .type = KeyType::boolean,
+           .fallback = "false",
+           .meaning = "routed experts in mxfp8: one kernel for the products of all experts, with SwiGLU, or its "
+                      "gradient, and the casts of what that gives inside (Transformer Engine's fused grouped MLP, "
+                      "Megatron-Bridge's `cutedsl_fused_grouped_mlp`); `false`: kernels of their own",
+           .example = "true",
+           .related = "model.experts training.fp8_recipe framework",
+           .field = &Plan::fused_experts},
           {.path = "plan.overlap_shared_experts",
            .type = KeyType::boolean,
            .fallback = "false",
