@@ -125,6 +125,10 @@ struct FrameworkProfile {
   // The partial sums that row-parallel layers hand to a collective in forward are free when the device has come there,
   // and not when the host has: while it is a queue of launches ahead, those of the layers between are held.
   bool holds_sent = false;
+  // Rows that are forwarded (plan.expert_dispatch) come as tokens, and one kernel puts them in the order of experts
+  // where they arrive, another sums them there; else rows are ordered by experts where they come from, and once more
+  // where they arrive.
+  bool orders_forwarded_once = false;
   bool launches_each_expert = false;  // a launch for every expert's product; else one for all of them
   bool data_parallel_only = false;    // replicas of a whole model: no tensor or pipeline parallelism, no ZeRO
   bool host_sync_on_norm = false;     // the host reads the gradient norm before it launches the optimizer

@@ -28,6 +28,10 @@ FrameworkProfile megatron_core_profile() {
       "vocabulary padded to 128 times tensor",
       "experts: rows traded by all-to-all (core/transformer/moe/token_dispatcher.py), products of "
       "TEGroupedLinear: one of cuBLAS for each expert (Transformer Engine 2 pytorch/module/grouped_linear.py)",
+      "orders_forwarded_once: DeepEP's and HybridEP's dispatch takes tokens as they are; where they arrive they are "
+      "permuted by experts, and unpermuted before they go back (core/transformer/moe/token_dispatcher.py, "
+      "_DeepepManager: fused_dispatch, get_permuted_hidden_states_by_experts, get_restored_hidden_states_by_experts, "
+      "fused_combine)",
       "fp8_product_launches: cublasLtMatmulAlgoGetHeuristic before every product (Transformer Engine 2 "
       "common/gemm/cublaslt_gemm.cu), taken as long as a launch, a judgement; fp8_scale_launches: a kernel for either "
       "operand puts the scales of mxfp8's blocks in the order that tensor cores read "
@@ -57,7 +61,7 @@ FrameworkProfile megatron_core_profile() {
   p.vocab_parallel_loss = true;
   p.host_sync_on_norm = true;
   p.vocab_multiple = 128;
-  p.expert_parallel = p.launches_each_expert = p.cuda_graphs = true;
+  p.expert_parallel = p.launches_each_expert = p.orders_forwarded_once = p.cuda_graphs = true;
   p.fp8_product_launches = p.fp8_scale_launches = p.fp8_cast_launches = 2;
   p.launch_cost = Time::from_us(8);
   p.memory_reserve = Bytes(std::int64_t{2} << 30);
