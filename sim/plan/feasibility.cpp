@@ -395,8 +395,7 @@ class Rules {
   void experts() {
     const Plan& plan = s_.plan;
     const model::Model& m = s_.model;
-    const Training& t = s_.training;
-    const bool in_mxfp8 = t.eight_bits() && t.fp8_recipe == Fp8Recipe::mxfp8;
+    const bool in_mxfp8 = s_.training.eight_bits() && s_.training.fp8_recipe == Fp8Recipe::mxfp8;
     if (plan.fused_experts && all_sound("plan.fused_experts", "training.precision", "training.fp8_recipe") &&
         (m.family != model::Family::moe || !in_mxfp8))
       key("fused_experts")
