@@ -355,10 +355,13 @@ Prediction DeviceCosts::flash(const Op& op, const Work& work, const Interference
   const bool backward = a.part == program::AttentionPart::flash_backward;
   const FlashKernel* known = data_.flash.find(a.kernel);
   const FlashKernel& kernel = known != nullptr ? *known : data_.flash.fastest;
-  const std::optional<FlashRate>& wide = backward ? kernel.wide_backward : kernel.wide_forward;
-  const FlashRate& rate = wide && a.head_dim > a.values() ? *wide : backward ? kernel.backward : kernel.forward;
+  const std::optional<FlashRate>& of_wide = backward ? kernel.wide_backward : kernel.wide_forward;
+  const bool wide = of_wide && a.head_dim > a.values();
+  const FlashRate& rate = wide ? *of_wide : backward ? kernel.backward : kernel.forward;
+  const Range& by_device = wide ? kernel.wide_scale : kernel.scale;
+  const std::vector<FlashPoint>& points = wide ? kernel.wide_points : kernel.points;
   const double half = data_.device.peak(data_.device.peak_bf16.per_s() > 0 ? DType::bf16 : DType::f32).per_s();
-  const double scale = kernel.scale.value * data_.device.peak(op.dtype).per_s() / half;
+  const double scale = by_device.value * data_.device.peak(op.dtype).per_s() / half;
   constexpr double kMostDeterministic = 1.6;  // FlashAttention-3's at first, Dao-AILab/flash-attention#1893
   Prediction p;
   p.model_alone = flash_seconds(a, rate, scale, work, {}, {});
@@ -366,10 +369,11 @@ Prediction DeviceCosts::flash(const Op& op, const Work& work, const Interference
   p.alone = p.model_alone;
   p.low = kernel.error.low, p.high = kernel.error.high;
   // Rates of other kernels are fitted to published timings, which are not kept.
-  p.coverage = kernel.points.empty() && &kernel == &data_.flash.fastest ? Coverage::spec : Coverage::extrapolated;
-  for (const FlashPoint& point : kernel.points) {
+  p.coverage = points.empty() && &kernel == &data_.flash.fastest ? Coverage::spec : Coverage::extrapolated;
+  for (const FlashPoint& point : points) {
     if (point.backward != backward || point.causal != a.causal || point.head_dim != a.head_dim ||
-        a.values() != a.head_dim || a.window > 0 || a.document > 0 || a.softcap > 0)
+        a.values() != (point.value_dim > 0 ? point.value_dim : point.head_dim) || a.window > 0 || a.document > 0 ||
+        a.softcap > 0)
       continue;
     if (a.seq <= 2 * point.seq && point.seq <= 2 * a.compared()) p.coverage = Coverage::interpolated;
     if (a.keys > 0 || point.batch != a.micro_batch || point.seq != a.seq || point.heads != a.heads ||
@@ -380,7 +384,7 @@ Prediction DeviceCosts::flash(const Op& op, const Work& work, const Interference
     p.low = 1 - kRepeatability, p.high = 1 + kRepeatability;
     break;
   }
-  p.low *= kernel.scale.value / kernel.scale.high, p.high *= kernel.scale.value / kernel.scale.low;
+  p.low *= by_device.value / by_device.high, p.high *= by_device.value / by_device.low;
   if (a.deterministic && backward) {
     const double alone = p.alone, model = p.model_alone;
     p.model_alone = p.alone = deterministic_seconds(a, kernel, scale, alone, work, {}, {});

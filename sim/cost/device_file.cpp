@@ -120,6 +120,19 @@ FlashKernel* library_of(const CsvRow& row, FlashData& flash) {
   return nullptr;
 }
 
+FlashPoint read_flash_point(const CsvRow& row) {
+  FlashPoint point;
+  point.backward = row.choice("part", {"forward", "backward"}) == 1;
+  point.causal = row.choice("causal", {"no", "yes"}) == 1;
+  point.batch = row.positive_integer("batch");
+  point.seq = row.positive_integer("seq");
+  point.heads = row.positive_integer("heads");
+  point.kv_heads = row.positive_integer("kv_heads");
+  point.head_dim = row.positive_integer("head_dim");
+  point.flops_per_second = row.positive_number("tflops", kLeastTflops, kMostTflops) * 1e12;
+  return point;
+}
+
 // `device`: of a device's own rows, some of which may be another library's, as it was measured here.
 void read_flash_points(const std::string& file, std::string text, int first_line, FlashKernel& flash,
                        Diagnostics& diagnostics, FlashData* device = nullptr) {
@@ -127,15 +140,7 @@ void read_flash_points(const std::string& file, std::string text, int first_line
   if (device != nullptr) columns.optional = {"library"};
   CsvTable table(file, std::move(text), columns, diagnostics, CsvDialect::commented, first_line);
   while (const CsvRow* row = table.next()) {
-    FlashPoint point;
-    point.backward = row->choice("part", {"forward", "backward"}) == 1;
-    point.causal = row->choice("causal", {"no", "yes"}) == 1;
-    point.batch = row->positive_integer("batch");
-    point.seq = row->positive_integer("seq");
-    point.heads = row->positive_integer("heads");
-    point.kv_heads = row->positive_integer("kv_heads");
-    point.head_dim = row->positive_integer("head_dim");
-    point.flops_per_second = row->positive_number("tflops", kLeastTflops, kMostTflops) * 1e12;
+    FlashPoint point = read_flash_point(*row);
     FlashKernel* const library = device == nullptr ? nullptr : library_of(*row, *device);
     if (library != nullptr) {
       point.flops_per_second /= library->scale.value;
@@ -147,6 +152,19 @@ void read_flash_points(const std::string& file, std::string text, int first_line
 
 void read_flash_table(const std::string& path, FlashKernel& flash, Diagnostics& diagnostics) {
   read_flash_points(path, read_text_file(path), 1, flash, diagnostics);
+}
+
+// Of queries and keys wider than values.
+void read_wide_table(const std::string& path, std::vector<FlashPoint>& points, Diagnostics& diagnostics) {
+  CsvTable table(path, read_text_file(path),
+                 {{"part", "causal", "batch", "seq", "heads", "kv_heads", "head_dim", "value_dim", "tflops", "source"}},
+                 diagnostics, CsvDialect::commented);
+  while (const CsvRow* row = table.next()) {
+    FlashPoint point = read_flash_point(*row);
+    point.value_dim = row->positive_integer("value_dim");
+    if (point.value_dim >= point.head_dim) row->error("value_dim", "expected fewer columns than head_dim");
+    points.push_back(point);
+  }
 }
 
 // The table as a literal block, as calibrations have it.
@@ -284,7 +302,7 @@ FlashRate read_flash_rate(const Node& parent, std::string_view key) {
 }
 
 // What every kernel has.
-void read_flash_kernel(const Node& node, FlashKernel& kernel) {
+void read_flash_kernel(const Node& node, const std::string& file, FlashKernel& kernel, Diagnostics& diagnostics) {
   kernel.measured_here = node.boolean("measured_here", true);
   kernel.scale = read_range(node, "scale", "factor");
   kernel.error = read_range(node, "error", "");
@@ -301,7 +319,10 @@ void read_flash_kernel(const Node& node, FlashKernel& kernel) {
   if (const Node wide = node.get("wide")) {
     kernel.wide_forward = read_flash_rate(wide, "forward");
     kernel.wide_backward = read_flash_rate(wide, "backward");
+    kernel.wide_scale = wide.has("scale") ? read_range(wide, "scale", "factor") : kernel.scale;
+    const std::string table = table_path(wide, file);
     wide.finish();
+    if (!table.empty()) read_wide_table(table, kernel.wide_points, diagnostics);
   }
 }
 
@@ -314,12 +335,12 @@ void read_flash(const Node& node, const std::string& file, FlashData& flash, Dia
     for (const auto& [name, kernel] : kAttentionKernels) {
       const Node other = others.get(name);
       if (!other) continue;
-      read_flash_kernel(other, flash.others[kernel]);
+      read_flash_kernel(other, file, flash.others[kernel], diagnostics);
       other.finish();
     }
     others.finish();
   }
-  read_flash_kernel(node, flash.fastest);
+  read_flash_kernel(node, file, flash.fastest, diagnostics);
   read_flash_rows(node, flash.fastest, diagnostics, &flash);
   node.finish();
   if (!table.empty()) read_flash_table(table, flash.fastest, diagnostics);

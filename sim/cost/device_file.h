@@ -72,17 +72,21 @@ struct FlashRate {
 struct FlashPoint {
   bool backward = false, causal = true;
   std::int64_t batch = 0, seq = 0, heads = 0, kv_heads = 0, head_dim = 0;
+  std::int64_t value_dim = 0;   // 0: head_dim
   double flops_per_second = 0;  // all keys counted
   bool added = false;           // by a later file of measurements: of this very device
 };
 // One fused attention kernel on the device.
 struct FlashKernel {
   FlashRate forward, backward;
-  std::optional<FlashRate> wide_forward, wide_backward;  // queries and keys wider than values, if they were measured
-  Range scale;                                           // this device's rate over that of the device measured
+  Range scale;  // this device's rate over that of the device measured
   bool measured_here = true;
   Range error;  // measured / model
   std::vector<FlashPoint> points;
+  // Queries and keys wider than values, if they were measured; perhaps on another device than the others.
+  std::optional<FlashRate> wide_forward, wide_backward;
+  Range wide_scale;
+  std::vector<FlashPoint> wide_points;
   // Backward under training.deterministic: its time over the usual; or the gradients of all scores go through memory,
   // from the kernel that makes them to one that multiplies them.
   Range deterministic;

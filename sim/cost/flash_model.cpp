@@ -18,6 +18,7 @@ constexpr std::int64_t kFlashKeys = 128;  // keys of one
 program::Attention shape_of(const FlashPoint& p) {
   program::Attention a;
   a.micro_batch = p.batch, a.heads = p.heads, a.kv_heads = p.kv_heads, a.seq = p.seq, a.head_dim = p.head_dim;
+  a.value_dim = p.value_dim;
   a.causal = p.causal;
   return a;
 }
@@ -35,9 +36,10 @@ double mean_error(const std::vector<FlashPoint>& points, bool backward, int sms,
 }  // namespace
 
 double flash_flops(const FlashPoint& p) {
-  const double products = p.backward ? 5 : 2;
-  return 2 * products * static_cast<double>(p.batch * p.heads) * static_cast<double>(p.seq) *
-         static_cast<double>(p.seq) * static_cast<double>(p.head_dim);
+  const std::int64_t values = p.value_dim > 0 ? p.value_dim : p.head_dim;
+  const std::int64_t columns = p.backward ? 3 * p.head_dim + 2 * values : p.head_dim + values;
+  return 2 * static_cast<double>(p.batch * p.heads) * static_cast<double>(p.seq) * static_cast<double>(p.seq) *
+         static_cast<double>(columns);
 }
 
 // Tile t of as many queries begins with query 128 t, which sees keys from 128 t - window + 1 on: tile t - d of keys, d

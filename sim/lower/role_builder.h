@@ -143,6 +143,14 @@ class RoleBuilder {
     op.passes.written += passes.written;
   }
 
+  // Bytes that what was added last writes.
+  std::int64_t written_last() const {
+    std::int64_t bytes = 0;
+    for (const Operand& w : role_.bodies[static_cast<std::size_t>(body_)].ops.back().writes)
+      bytes += buffer(w.buffer).bytes();
+    return bytes;
+  }
+
   // What was added last is made inside a neighbour's kernel, which moves `passes` for it.
   void takes_no_kernel(const program::Passes& passes) {
     program::Op& op = role_.bodies[static_cast<std::size_t>(body_)].ops.back();

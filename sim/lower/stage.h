@@ -100,6 +100,10 @@ struct Context {
     const bool behind = layer >= model().layers;
     return t.narrow() && (behind || (layer >= t.fp8_bf16_layers && layer < model().layers - t.fp8_bf16_layers));
   }
+  // Whether a product of experts is a launch for each of them; `narrow`: in 8 bits.
+  bool launches_each_expert(bool narrow) const {
+    return profile().launches_each_expert && !(narrow && plan().fused_experts);
+  }
   // Whether a block's product has an adapter (training.lora_targets): adapts(&model::Adapters::qkv).
   bool adapts(bool model::Adapters::*product) const {
     const model::Adapters adapters = scenario.training.adapters();

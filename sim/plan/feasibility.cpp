@@ -393,6 +393,12 @@ class Rules {
   void experts() {
     const Plan& plan = s_.plan;
     const model::Model& m = s_.model;
+    const bool in_mxfp8 = s_.training.eight_bits() && s_.training.fp8_recipe == Fp8Recipe::mxfp8;
+    if (plan.fused_experts && all_sound("plan.fused_experts", "training.precision", "training.fp8_recipe") &&
+        (m.family != model::Family::moe || !in_mxfp8))
+      key("fused_experts")
+          .error("the kernel is of routed experts in mxfp8",
+                 "leave it out, or family: moe with training.precision: fp8 and fp8_recipe: mxfp8");
     if (!sound("plan.expert")) return;
     if (m.family != model::Family::moe) {
       if (plan.expert > 1)
@@ -506,6 +512,10 @@ class Rules {
           .error("what ranks have traded is kept for backward and not made again",
                  "context_kind: ring or all_gather, or leave it out");
     const bool by_op = s_.plan.recompute == Recompute::ops && s_.model.family == model::Family::llama;
+    const bool as_framework = s_.plan.fused_latent_rope == s_.framework.fused_latent_rope;
+    if (!as_framework && sound("plan.fused_latent_rope") && !s_.model.latent_attention())
+      key("fused_latent_rope")
+          .error("this model has no latent attention", "leave it out, or model.kv_lora_rank above 0");
     if (s_.model.latent_attention() && by_op && sound("plan.recompute"))
       key("recompute").error("ops recomputation knows no latent attention", "full, selective or none");
   }

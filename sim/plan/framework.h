@@ -63,6 +63,10 @@ struct FrameworkProfile {
   bool fused_norm = true;         // false: RMSNorm is a chain of kernels in fp32 (sim/lower/model/eager_passes.h)
   bool fused_rope = true;         // false: rotary embedding is complex products in fp32, and keys and values that heads
                                   // share are copied to each head before attention
+  bool fused_latent_rope = true;  // plan.fused_latent_rope
+  // Attention by a ring of keys (plan.context_kind): partial results, and gradients of keys and values, are added up in
+  // fp32 by kernels of their own.
+  bool ring_in_fp32 = false;
   bool packed_heads = true;     // false: queries, keys and values are copied apart after their product, keys and values
                                 // together again, and what attention gives to the order of tokens
   bool packed_products = true;  // false: queries, keys and values are a product each, and so are a gate and what it
@@ -126,6 +130,10 @@ struct FrameworkProfile {
   // The partial sums that row-parallel layers hand to a collective in forward are free when the device has come there,
   // and not when the host has: while it is a queue of launches ahead, those of the layers between are held.
   bool holds_sent = false;
+  // Rows that are forwarded (plan.expert_dispatch) come as tokens, and one kernel puts them in the order of experts
+  // where they arrive, another sums them there; else rows are ordered by experts where they come from, and once more
+  // where they arrive.
+  bool orders_forwarded_once = false;
   bool launches_each_expert = false;  // a launch for every expert's product; else one for all of them
   bool data_parallel_only = false;    // replicas of a whole model: no tensor or pipeline parallelism, no ZeRO
   bool host_sync_on_norm = false;     // the host reads the gradient norm before it launches the optimizer

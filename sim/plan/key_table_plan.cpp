@@ -269,6 +269,17 @@ std::vector<Key> plan_keys() {
        .related = "training.grad_dtype framework",
        .field = &Plan::fused_weight_gradient,
        .framework = [](const FrameworkProfile& p) -> std::string { return yes(p.fused_weight_gradient); }},
+      {.path = "plan.fused_latent_rope",
+       .type = KeyType::boolean,
+       .origin = Default::framework,
+       .meaning =
+           "latent attention: one kernel rotates queries and keys and puts each head's together (Megatron-Core's "
+           "`apply_rope_fusion`, which is experimental there for such heads); `false`: a chain of kernels in the "
+           "training precision",
+       .example = "false",
+       .related = "model.kv_lora_rank model.qk_rope_head_dim framework",
+       .field = &Plan::fused_latent_rope,
+       .framework = [](const FrameworkProfile& p) -> std::string { return yes(p.fused_latent_rope); }},
       {.path = "plan.cuda_graphs",
        .type = KeyType::choice,
        .fallback = "none",
@@ -426,6 +437,15 @@ std::vector<Key> plan_keys() {
            .example = "true",
            .related = "plan.expert plan.schedule",
            .field = &Plan::overlap_expert_exchange},
+          {.path = "plan.fused_experts",
+           .type = KeyType::boolean,
+           .fallback = "false",
+           .meaning = "routed experts in mxfp8: one kernel for the products of all experts, with SwiGLU, or its "
+                      "gradient, and the casts of what that gives inside (Transformer Engine's fused grouped MLP, "
+                      "Megatron-Bridge's `cutedsl_fused_grouped_mlp`); `false`: kernels of their own",
+           .example = "true",
+           .related = "model.experts training.fp8_recipe framework",
+           .field = &Plan::fused_experts},
           {.path = "plan.overlap_shared_experts",
            .type = KeyType::boolean,
            .fallback = "false",

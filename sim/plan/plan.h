@@ -76,7 +76,9 @@ struct Plan {
   std::int64_t expert_tensor = 0;  // 1, or tensor; 0: tensor
   ExpertDispatch expert_dispatch = ExpertDispatch::all_to_all;
   bool overlap_expert_exchange = false;  // a forward beside another micro-batch's backward, each to hide the other's
-  bool overlap_shared_experts = false;   // computed while rows go to the routed experts and come back
+  // Routed experts in mxfp8: products of all are one kernel each, which has the activation and its casts inside.
+  bool fused_experts = false;
+  bool overlap_shared_experts = false;  // computed while rows go to the routed experts and come back
   ContextKind context_kind = ContextKind::ring;
   std::int64_t data = 1;  // derived: gpus / (tensor * pipeline * context)
   // Whether every rank of a tensor group has experts of its own, which are not split.
@@ -104,6 +106,7 @@ struct Plan {
   bool bucket_given = false;        // else it is the framework's
   bool overlap_grad_reduce = true, overlap_param_gather = true, overlap_tensor_backward = true;
   bool fused_weight_gradient = true;  // weight gradients accumulate in the matmul
+  bool fused_latent_rope = true;      // latent attention: queries and keys are rotated and joined in one kernel
   std::int64_t reuse_distance = 0;    // elements; 0: recomputed layers keep their weights for backward
   bool sequence_parallel = false;
   CudaGraphs cuda_graphs = CudaGraphs::none;

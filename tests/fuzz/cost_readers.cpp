@@ -138,6 +138,15 @@ void add_cost_readers(std::vector<Reader>& list) {
                                    "backward: {rate: 100TFLOPS}}\n");
                       },
                   .seeds = {"calibrate/devices/*.attention.csv"}});
+  list.push_back({.name = "wide-attention-table",
+                  .read =
+                      [](const std::string& bytes) {
+                        read_table(
+                            bytes,
+                            "}\nattention: {forward: {rate: 100TFLOPS}, backward: {rate: 100TFLOPS}, wide: {table: "
+                            "input.csv, forward: {rate: 100TFLOPS}, backward: {rate: 100TFLOPS}}}\n");
+                      },
+                  .seeds = {"calibrate/devices/*.wide-attention.csv"}});
   list.push_back({.name = "kernel-table",
                   .read = [](const std::string& bytes) { read_table(bytes, "}\nkernels: {table: input.csv}\n"); }});
   list.push_back({.name = "collectives", .read = read_collectives, .seeds = {"calibrate/devices/*.collectives.yaml"}});

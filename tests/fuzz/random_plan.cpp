@@ -211,6 +211,7 @@ class Writer {
     const std::string before = "max_seq_len: 128", plan = "plan:\n";
     text.insert(text.find(before) + before.size(), latents);
     if (c_.below(3) == 1) text.insert(text.find(plan) + plan.size(), "  recompute_latent: true\n");
+    if (c_.below(4) == 1) text.insert(text.find(plan) + plan.size(), "  fused_latent_rope: false\n");
   }
 
   // Of multi-token prediction.

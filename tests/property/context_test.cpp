@@ -89,5 +89,72 @@ TEST(ContextParallel, TokensLieFromBothEnds) {
   EXPECT_EQ(run[0].count, 8);
 }
 
+// Bytes that PyTorch's ring moves around attention's kernels, rank by rank and step by step as its loop has them, of
+// queries and of keys and values of all heads in 16 bits.
+struct Moved {
+  double read = 0, written = 0;
+  void kernel(double elements, double r, double w) { read += elements * r, written += elements * w; }
+};
+Moved ring_of_rank(double queries, int rank, int ranks, bool compiled, bool backward) {
+  const double both = 2 * queries;  // keys and values, copied to all heads
+  Moved m;
+  m.kernel(both, 2, 2);                                                       // contiguous
+  for (int i = 0; i + 1 < (compiled ? 2 : ranks); ++i) m.kernel(both, 2, 2);  // cat
+  if (!backward) m.kernel(queries, 2, 4);                                     // the first output to fp32
+  if (backward && !compiled) m.kernel(queries + both, 0, 4);                  // zeros
+  for (int i = 0; i < ranks; ++i) {
+    const bool rows_whole = i <= rank, keys_whole = i == 0 || i > rank;
+    if (!backward && i > 0) {
+      const double rows = rows_whole ? queries : queries / 2;
+      if (compiled && rows_whole) m.kernel(queries, 2 + 4, 4);
+      if (compiled && !rows_whole) m.kernel(queries, 1 + 4, 4);  // the half that changes, and the other
+      if (compiled) continue;
+      m.kernel(rows, 2, 4), m.kernel(rows, 4 + 4, 4), m.kernel(rows, 4, 4), m.kernel(rows, 4 + 4, 4);
+      if (!rows_whole) m.kernel(queries, 4, 4);
+    }
+    if (!backward) continue;
+    if (compiled) {
+      m.kernel(queries, 4 + 2, 4), m.kernel(both, 4 + 2, 4);
+      continue;
+    }
+    const auto sum = [&](double elements, bool whole) {
+      m.kernel(whole ? elements : elements / 2, 4 + 2, 4);
+      if (!whole) m.kernel(elements, 4, 4);
+    };
+    sum(queries, rows_whole), sum(both, keys_whole);
+    m.kernel(both, 4, 4);  // joined for the next rank
+  }
+  m.kernel(backward ? queries + both : queries, 4, 2);
+  return m;
+}
+
+TEST(ContextParallel, PyTorchAddsUpInFp32AroundItsKernels) {
+  for (const bool compiled : {false, true})
+    for (const int ranks : {2, 4}) {
+      const auto scenario =
+          scenario_from(kModel, {"cluster.topology=dgx-a100", "training.precision=bf16", "plan.zero=3",
+                                 compiled ? "framework=torch-fsdp2-compile" : "framework=torch-fsdp2",
+                                 "plan.context=" + std::to_string(ranks), "cluster.gpus=" + std::to_string(ranks)});
+      const program::Program program = lower::lower(scenario);
+      const double queries = static_cast<double>(kBatch * kSeq / ranks * kHeads * kHeadDim);
+      for (const bool backward : {false, true}) {
+        Moved mean;
+        for (int rank = 0; rank < ranks; ++rank) {
+          const Moved m = ring_of_rank(queries, rank, ranks, compiled, backward);
+          mean.read += m.read / ranks, mean.written += m.written / ranks;
+        }
+        int found = 0;
+        for (const program::Body& b : program.roles.front().bodies)
+          for (const program::Op& op : b.ops) {
+            if (op.name != (backward ? "d_layer0.attention.keys.0" : "layer0.attention.keys.0")) continue;
+            ++found;
+            EXPECT_DOUBLE_EQ(static_cast<double>(op.passes.read), mean.read) << compiled << ranks << backward;
+            EXPECT_DOUBLE_EQ(static_cast<double>(op.passes.written), mean.written) << compiled << ranks << backward;
+          }
+        EXPECT_GE(found, 1);
+      }
+    }
+}
+
 }  // namespace
 }  // namespace rehearse

@@ -131,5 +131,68 @@ TEST(ExpertParallel, TheRanksOfASequenceComeFirst) {
   EXPECT_EQ(members(s, "expert", 0), (std::vector<int>{0, 1, 2, 3}));
 }
 
+// The first op of rank 0 whose name ends so, of a body.
+program::Op named(const Split& s, const std::string& body, const std::string& end) {
+  for (const program::Body& b : s.program.roles.front().bodies)
+    for (const program::Op& op : b.ops)
+      if (b.name == body && op.name.ends_with(end)) return op;
+  ADD_FAILURE() << body << " has no " << end;
+  return {};
+}
+
+// One kernel for all experts' products, in which the activation and the casts of what it and its gradient give are:
+// nothing is launched for these, and only the copies, and backward the activation's inputs, move.
+TEST(ExpertParallel, FusedExpertsHaveActivationAndCastsInTheirProducts) {
+  const auto of = [](const std::string& fused) {
+    return split({"cluster.topology=hgx-b200", "cluster.gpus=2", "plan.expert=2", "framework=nemo",
+                  "model.expert_ffn_hidden=32", "training.precision=fp8", "training.fp8_recipe=mxfp8",
+                  "plan.fused_experts=" + fused});
+  };
+  const Split fused = of("true"), apart = of("false");
+  const std::string forward = "forward", backward = "backward.last";
+  for (const bool back : {false, true}) {
+    const std::string body = back ? backward : forward;
+    const std::string activation = back ? "activation.backward" : "experts.activation.forward";
+    const program::Op inside = named(fused, body, activation);
+    EXPECT_TRUE(inside.fused);
+    EXPECT_EQ(inside.launches, 0);
+    EXPECT_EQ(inside.passes.written, 0);
+    EXPECT_FALSE(named(apart, body, activation).fused);
+    // Rows of 2 x 20 a expert of one rank, 4 experts: both halves, in 16 bits.
+    EXPECT_EQ(inside.passes.read, back ? 4 * 2 * 20 * 2 * 32 * 2 : 0);
+    const std::string cast = back ? "up.out.fp8_cast_transpose" : "experts.activation.fp8_cast_transpose";
+    const program::Op copies = named(fused, body, cast);
+    EXPECT_TRUE(copies.fused);
+    EXPECT_EQ(copies.passes.read, 0);
+    const std::int64_t elements = 4 * 2 * 20 * 32 * (back ? 2 : 1);
+    EXPECT_EQ(copies.passes.written, 2 * (elements + elements / 32));  // by rows and by columns, a scale for each 32
+    EXPECT_FALSE(named(apart, body, cast).fused);
+    const std::string other = back ? "down.out.fp8_cast_transpose" : "sorted.1.fp8_cast_transpose";
+    EXPECT_FALSE(named(fused, body, other).fused) << "what comes from elsewhere is cast by a kernel";
+    for (const char* product : {"up", "down"}) {
+      const std::string name = std::string("experts.") + product + (back ? ".backward_weight" : ".forward");
+      const program::Op one = named(fused, body, name), each = named(apart, body, name);
+      EXPECT_FALSE(std::get<program::GroupedGemm>(one.shape).each);
+      EXPECT_TRUE(std::get<program::GroupedGemm>(each.shape).each);
+      EXPECT_EQ(each.launches, one.launches * 4) << "own experts";
+    }
+  }
+}
+
+// Tokens that are forwarded are put in the order of experts once, rows of an all-to-all twice.
+TEST(ExpertParallel, ForwardedRowsAreOrderedOnce) {
+  const auto of = [](const std::string& dispatch, const std::string& framework) {
+    return split({"cluster.topology=dgx-h100", "cluster.gpus=16", "plan.expert=4", "plan.expert_dispatch=" + dispatch,
+                  "training.global_batch=32", "framework=" + framework});
+  };
+  for (const std::string body : {"forward", "backward.last"}) {
+    EXPECT_TRUE(named(of("forwarding", "megatron-core"), body, ".sort").fused);
+    EXPECT_FALSE(named(of("all_to_all", "megatron-core"), body, ".sort").fused);
+    EXPECT_FALSE(named(of("forwarding", "rehearse"), body, ".sort").fused);
+    EXPECT_FALSE(
+        named(of("forwarding", "megatron-core"), body, body == "forward" ? "permute" : "permute.backward").fused);
+  }
+}
+
 }  // namespace
 }  // namespace rehearse::experts_property

@@ -99,5 +99,29 @@ TEST(LatentAttention, TradesLatentsOverTheTensorGroup) {
   EXPECT_EQ(sent(parts, "backward.last", CollectiveKind::reduce_scatter), latents + shared);
 }
 
+// What the chain of kernels moves besides what one kernel does, an element of 16 bits that is turned: forward two
+// copies that join, two products, a negation of half, a sum and a last copy; backward two products, the negation and
+// its join, two sums of two, and for each slice zeros and a copy.
+TEST(LatentAttention, AChainOfKernelsRotatesWhereTheyAreNotFused) {
+  const Lowered fused = lowered({"cluster.gpus=1", "framework=nemo", "plan.fused_latent_rope=true"}),
+                apart = lowered({"cluster.gpus=1", "framework=nemo"});
+  EXPECT_FALSE(apart.scenario.plan.fused_latent_rope);
+  const auto op = [](const Lowered& l, const std::string& name) {
+    for (const program::Body& b : l.program.roles.front().bodies)
+      for (const program::Op& o : b.ops)
+        if (o.name == name) return o;
+    return program::Op{};
+  };
+  const std::int64_t turned = kTokens * (kHeads + 1) * kRope;  // of all heads' queries, and the shared columns
+  for (const bool backward : {false, true}) {
+    const std::string name = backward ? "layer1.attention.heads.backward" : "layer1.attention.heads";
+    EXPECT_FALSE(op(fused, name).passes.any());
+    const program::Op chain = op(apart, name);
+    EXPECT_EQ(chain.passes.read, turned * (backward ? 21 : 15));
+    EXPECT_EQ(chain.passes.written, turned * (backward ? 21 : 13));
+    EXPECT_EQ(chain.launches - op(fused, name).launches, 2 + 2 * (backward ? 12 : 7));
+  }
+}
+
 }  // namespace
 }  // namespace rehearse::latent_property

@@ -48,6 +48,43 @@ EagerKernels eager_rotary(std::int64_t turned, std::int64_t keys, std::int64_t c
   return all;
 }
 
+EagerKernels eager_latent_rotary(std::int64_t turned, bool backward) {
+  if (!backward) return {7, {turned * (2 + 2 + 1 + 2 + 2 + 4 + 2), turned * (2 + 2 + 1 + 2 + 2 + 2 + 2)}};
+  constexpr std::int64_t kRead = 2 + 1 + 2 + 2 + 4, kWritten = 2 + 1 + 2 + 2 + 2;  // to the two ways' sum
+  constexpr std::int64_t kSlices = 1 + 1 + 4 + 4, kZeros = (2 + 1) + (2 + 1) + 2 + 2 + 2;
+  return {12, {turned * (kRead + kSlices), turned * (kWritten + kZeros)}};
+}
+
+// Means over the ranks: of a later step half of them have all queries and half of the keys, the others half of the
+// queries and all keys.
+EagerKernels eager_ring(std::int64_t queries, std::int64_t keys, std::int64_t ranks, bool compiled, bool backward) {
+  const std::int64_t both = 2 * keys, later = ranks - 1;
+  EagerKernels all{2, {2 * both, 2 * both}};  // contiguous
+  const auto add = [&](std::int64_t kernels, std::int64_t elements, std::int64_t read, std::int64_t written) {
+    all.kernels += kernels;
+    all.passes.read += elements * read, all.passes.written += elements * written;
+  };
+  add(compiled ? 1 : later, (compiled ? 1 : later) * both, 2, 2);  // joined; only one of them is sent
+  if (!backward) {
+    add(2, queries, 2 + 4, 4 + 2);  // the first step's, and the sum
+    const std::int64_t twice = queries * later / 2;
+    compiled ? add(later, twice, 6 + 5, 4 + 4) : add(4 * later, twice, 22 + 11 + 4, 16 + 8 + 4);
+    return all;
+  }
+  add(3, queries + both, 4, 2);
+  if (compiled) {
+    add(ranks, queries * ranks, 6, 4);
+    add(ranks, both * ranks, 6, 4);
+    return all;
+  }
+  add(3, queries + both, 6, 4 + 4);  // zeros, and the first step's
+  const std::int64_t twice_queries = queries * later / 2, twice_keys = both * later / 2;
+  add(2 * later, twice_queries, 6 + 7, 4 + 6);
+  add(4 * later, twice_keys, 6 + 7, 4 + 6);
+  add(ranks, both * ranks, 4, 4);
+  return all;
+}
+
 EagerKernels eager_head_copies(std::int64_t queries, std::int64_t keys, std::int64_t sequences, bool backward) {
   const std::int64_t three = queries + 2 * keys, pair = 2 * keys, out = sequences > 1 ? queries : 0;
   const std::int64_t copied = three + (backward ? pair : 2 * pair) + out;

@@ -35,6 +35,23 @@ EagerKernels eager_join(std::int64_t elements);
 // elements of keys and as many of values to `copies` heads each (repeat_kv), whose gradients backward sums.
 EagerKernels eager_rotary(std::int64_t turned, std::int64_t keys, std::int64_t copies, bool backward);
 
+// Latent attention's rotary embedding of `turned` elements in 16 bits as Megatron-Core's chain (NVIDIA/Megatron-LM
+// core_v0.12.0 megatron/core/models/common/embeddings/rope_utils.py, _apply_rotary_pos_emb_bshd with
+// multi_latent_attention; core/transformer/multi_latent_attention.py): even and odd columns joined, times the cosine;
+// its halves changed, one negated and joined, times the sine; the sum, and its copy beside nothing (cat with what is
+// not turned). Backward each product again, the negation, its join and the sum with the other way's; zeros and a copy
+// for the slices of even, of odd and of no columns, and their sums. Beyond the copies that put heads together.
+EagerKernels eager_latent_rotary(std::int64_t turned, bool backward);
+
+// Ring attention as PyTorch has it (pytorch/pytorch, release 2.6, torch/distributed/tensor/experimental/_attention.py:
+// _SDPAMerger, _templated_ring_attention and its backward) over `ranks`, of `queries` elements of a rank's queries and
+// `keys` of its keys, and as many of values, of all heads. Keys and values are made contiguous and joined in one
+// buffer; partial outputs are cast to fp32 and merged by three kernels, half of them into the second half of the rows,
+// which is then joined with the first; the sum is cast. Backward adds gradients up in fp32, of queries and, step by
+// step, of keys and values, which are joined in a buffer for the next rank, and casts them. With `compiled` kernels
+// (Inductor) a merge or a sum with its casts and joins is one. Left out: log-sum-exps.
+EagerKernels eager_ring(std::int64_t queries, std::int64_t keys, std::int64_t ranks, bool compiled, bool backward);
+
 // Copies of `queries` elements of queries, in 16 bits, `keys` of keys and as many of values, around attention: apart
 // (split, contiguous), keys and values joined (cat) and put beside each other (permute, contiguous); with several
 // `sequences` attention's result into the order of tokens; in backward the gradients of keys and values are joined, and

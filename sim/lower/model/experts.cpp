@@ -27,8 +27,8 @@ ExpertBranch::ExpertBranch(const UnitScope& scope, const std::string& prefix, st
       name_(prefix + ".experts"),
       tp_(scope.context, scope.builder, scope.parameters),
       fp8_(scope.context, scope.builder, scope.parameters, scope.fp8, scope.restored(), "",
-           scope.context.profile().launches_each_expert ? scope.context.model().experts / scope.context.plan().expert
-                                                        : 1),
+           scope.context.launches_each_expert(scope.fp8) ? scope.context.model().experts / scope.context.plan().expert
+                                                         : 1),
       exchange_(scope.context, scope.builder, name_, layer) {
   if (m_.shared_experts > 0) shared_.emplace(scope, prefix, "shared", m_.shared_experts * m_.shared_ffn_hidden);
 }
@@ -123,8 +123,13 @@ BufferId ExpertBranch::expert_workspace(const std::string& name, std::int64_t co
                            Lifetime::slot);
 }
 
+// The cast that was added last is made of what a product has on the chip: its copies are all that moves.
+void ExpertBranch::is_cast_in_product() {
+  s_.builder.takes_no_kernel({0, s_.builder.written_last()});
+}
+
 void ExpertBranch::takes_launches() {
-  if (c_.profile().launches_each_expert) s_.builder.takes_launches_each(m_.experts / c_.plan().expert);
+  if (c_.launches_each_expert(fp8_.on())) s_.builder.takes_launches_each(m_.experts / c_.plan().expert);
 }
 
 void ExpertBranch::route() {
@@ -153,6 +158,7 @@ void ExpertBranch::product(const std::string& what, BufferId in, ParamId weight,
                            std::int64_t k) {
   s_.parameters.cast_weight(weight);
   if (fp8_.on()) in = fp8_.input(name_ + "." + what, in, false, k);
+  if (what == "down" && in_product()) is_cast_in_product();
   s_.builder.op(name_ + "." + what + ".forward", grouped(GroupedPart::forward, n, k),
                 fp8_.on() ? s_.builder.buffer(in).dtype : c_.compute,
                 with_loads({{in}, {fp8_.on() ? s_.parameters.fp8_row(weight) : s_.parameters.value(weight)}}), {{out}});
@@ -174,6 +180,7 @@ void ExpertBranch::forward_to_activation(bool again) {
   b.op(name_ + ".activation.forward",
        Activation{ActivationFn::swiglu, false, expert_rows(), width(), !c_.profile().fused_elementwise}, c_.compute,
        {{up_}}, {{activation_}});
+  if (in_product()) b.takes_no_kernel({});  // of what the product has on the chip
   if (shared_ && !beside) shared_->forward_to_activation(again);
 }
 
@@ -234,6 +241,7 @@ BufferId ExpertBranch::backward_experts(BufferId d_rows, const std::function<voi
     BufferId by_columns = s_.parameters.value(weight);
     if (fp8_.on()) {
       out = fp8_.gradient("d_" + name_ + "." + what + ".out", d_out, false, n);
+      if (what == "up" && in_product()) is_cast_in_product();
       fp8_.keep_input(in);
       by_columns = s_.parameters.fp8_column(weight);
     }
@@ -256,6 +264,7 @@ BufferId ExpertBranch::backward_experts(BufferId d_rows, const std::function<voi
   b.op(name_ + ".activation.backward",
        Activation{ActivationFn::swiglu, true, expert_rows(), width(), !c_.profile().fused_elementwise}, c_.compute,
        {{d_act}, {up_}}, {{d_up}});
+  if (in_product()) b.takes_no_kernel({b.buffer(up_).bytes(), 0});
   const BufferId d_brought = product("up", up_w_, d_up, brought_, 2 * width(), m_.hidden);
   const BufferId d_sorted =
       sorts_here() ? d_brought : exchange_.to_tokens("d_" + name_ + ".dispatch", d_brought, Lifetime::slot);

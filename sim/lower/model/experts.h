@@ -68,6 +68,9 @@ class ExpertBranch : public FeedForward {
   void product(const std::string& what, BufferId in, ParamId weight, BufferId out, std::int64_t n, std::int64_t k);
   // Of the grouped product that was added last.
   void takes_launches();
+  // Whether activations and their casts are made inside products (plan.fused_experts).
+  bool in_product() const { return fp8_.on() && c_.plan().fused_experts; }
+  void is_cast_in_product();
   void route();
   // `beside`, `beside_back`: add what is computed while gradients are on their way to the experts, and back.
   BufferId backward_experts(BufferId d_rows, const std::function<void()>& beside = {},

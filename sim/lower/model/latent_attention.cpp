@@ -1,6 +1,7 @@
 #include "sim/lower/model/latent_attention.h"
 
 #include "sim/lower/model/block_parameters.h"
+#include "sim/lower/model/eager_passes.h"
 
 namespace rehearse::lower {
 
@@ -116,6 +117,17 @@ void LatentProjections::forward_again(BufferId qkv) {
   const BufferId kv = workspace(name_ + ".kv", c_.tokens, key_value_width());
   tp_.product(name_ + ".kv_up.forward", in, kv_up_w_, -1, kv, key_value_width(), m_.kv_lora_rank);
   s_.builder.op(name_ + ".heads", heads(false), c_.compute, {{q}, {kv}, {k_rope}}, {{qkv}});
+  rotates_apart(false);
+}
+
+// Queries' columns of all heads and those that all keys share; copies of queries, keys and values are a kernel each.
+void LatentProjections::rotates_apart(bool backward) {
+  if (c_.plan().fused_latent_rope) return;
+  const std::int64_t shared = c_.tokens * m_.qk_rope_head_dim;
+  const EagerKernels queries = eager_latent_rotary(shared * (m_.heads / c_.tensor), backward),
+                     keys = eager_latent_rotary(shared, backward);
+  s_.builder.takes_kernels(3 + queries.kernels + keys.kernels, queries.passes);
+  s_.builder.takes_kernels(1, keys.passes);
 }
 
 BufferId LatentProjections::down_backward(const std::string& name, BufferId d_out, ParamId weight, std::int64_t width) {
@@ -166,6 +178,7 @@ BufferId LatentProjections::backward(BufferId d_qkv) {
   const BufferId d_kv = workspace("d_" + name_ + ".kv", c_.tokens, key_value_width());
   const BufferId d_k_rope = workspace("d_" + name_ + ".k_rope", c_.tokens, m_.qk_rope_head_dim);
   s_.builder.op(name_ + ".heads.backward", heads(true), c_.compute, {{d_qkv}}, {{d_q}, {d_kv}, {d_k_rope}});
+  rotates_apart(true);
   const BufferId from_keys = keys_values_backward(d_kv, d_k_rope), from_queries = queries_backward(d_q);
   const BufferId sum = workspace("d_" + name_ + ".input", c_.local_tokens, m_.hidden);
   s_.builder.op("d_" + name_ + ".input", Elementwise{ElementwiseFn::add, c_.local_tokens * m_.hidden}, c_.compute,

@@ -44,6 +44,8 @@ class LatentProjections {
   std::int64_t key_value_width() const { return m_.heads * (m_.qk_nope_head_dim + m_.v_head_dim) / c_.tensor; }
   std::int64_t down_width() const { return m_.kv_lora_rank + m_.qk_rope_head_dim; }
   program::LatentHeads heads(bool backward) const;
+  // The kernels that rotate and copy in the place of what was added last, where they are not one.
+  void rotates_apart(bool backward);
   BufferId workspace(const std::string& name, std::int64_t rows, std::int64_t width);
   // On this rank's rows, with the whole weight.
   void product_down(const std::string& name, ParamId weight, BufferId out, std::int64_t width);

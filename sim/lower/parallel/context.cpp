@@ -1,5 +1,7 @@
 #include "sim/lower/parallel/context.h"
 
+#include "sim/lower/model/eager_passes.h"
+
 namespace rehearse::lower {
 
 using program::AttentionPart;
@@ -96,9 +98,20 @@ void KeyExchange::attend(BufferId qkv, BufferId keys, BufferId out, BufferId log
               attention(AttentionPart::flash_forward, step), context_.compute, reads, {{out}, {logsumexp}});
 }
 
+// What is added up around the kernels of all steps, all at once: their stream waits for one after the other anyway.
+void KeyExchange::adds_in_fp32(bool backward) {
+  const plan::FrameworkProfile& profile = context_.profile();
+  if (!profile.ring_in_fp32) return;
+  const std::int64_t queries = context_.tokens * part_.heads * part_.head_dim,
+                     keys = profile.fused_rope ? context_.tokens * part_.kv_heads * part_.head_dim : queries;
+  const EagerKernels eager = eager_ring(queries, keys, ranks(), profile.fused_elementwise, backward);
+  builder_.takes_kernels(1 + eager.kernels, eager.passes);
+}
+
 void KeyExchange::forward(BufferId qkv, BufferId out, BufferId logsumexp) {
   if (!ring()) return attend(qkv, gathered_keys(name_ + ".keys", qkv), out, logsumexp, -1);
   BufferId keys = own_keys(name_ + ".keys.0", qkv);
+  adds_in_fp32(false);
   for (int step = 0; step < ranks(); ++step) {
     BufferId next = -1;
     if (step + 1 < ranks()) {
@@ -125,6 +138,7 @@ BufferId KeyExchange::ring_backward(const std::vector<BufferId>& reads, BufferId
     return "d_" + name_ + "." + what + "." + std::to_string(step);
   };
   BufferId keys = own_keys("d_" + name_ + ".keys.0", qkv), sum = -1;
+  adds_in_fp32(true);
   for (int step = 0; step < ranks(); ++step) {
     BufferId next = -1;
     if (step + 1 < ranks()) {

@@ -56,6 +56,7 @@ class KeyExchange {
   void copy_queries(const std::string& name, BufferId from, BufferId to);
   void copy_keys(const std::string& name, BufferId from, BufferId to, bool packed);
   BufferId own_keys(const std::string& name, BufferId qkv);
+  void adds_in_fp32(bool backward);
   BufferId gathered_keys(const std::string& name, BufferId qkv);
   OpRef pass_on(const std::string& name, BufferId sent, BufferId received);
   void attend(BufferId qkv, BufferId keys, BufferId out, BufferId logsumexp, int step);

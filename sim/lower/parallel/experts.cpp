@@ -118,6 +118,7 @@ BufferId ExpertExchange::sort(const std::string& name, BufferId from, bool by_ex
   if (capacity() == 0) {
     const auto part = by_expert ? PermutePart::permute : PermutePart::permute_backward;
     builder_.op(name + ".sort", Permute{part, rows, 1, rows, hidden}, context_.compute, {{from}, {places_}}, {{to}});
+    ordered_before();
     return to;
   }
   const std::int64_t piece = capacity() * hidden;
@@ -125,7 +126,14 @@ BufferId ExpertExchange::sort(const std::string& name, BufferId from, bool by_ex
   const StridedCopy copy{sources(), experts, piece, by_expert ? sources_first : experts_first,
                          by_expert ? experts_first : sources_first};
   builder_.op(name + ".sort", copy, context_.compute, {{from}}, {{to}});
+  ordered_before();
   return to;
+}
+
+// What the one kernel does that a framework has for both orders.
+void ExpertExchange::ordered_before() {
+  if (context_.plan().expert_dispatch == plan::ExpertDispatch::forwarding && context_.profile().orders_forwarded_once)
+    builder_.takes_no_kernel({});
 }
 
 BufferId ExpertExchange::gather_all(const std::string& name, BufferId own, std::int64_t width, Lifetime lifetime) {

@@ -85,6 +85,7 @@ class ExpertExchange {
   // Whether rows are in another order after the trade.
   bool sorts() const { return own_experts() > 1 && sources() > 1; }
   BufferId trade(const std::string& name, BufferId from, bool back, Lifetime lifetime);
+  void ordered_before();
   BufferId sort(const std::string& name, BufferId from, bool by_expert, Lifetime lifetime);
 
   const Context& context_;

@@ -276,7 +276,7 @@ void ParameterStore::add_weight_gradient(Param& p, const std::string& name, Prod
     if (is_narrow(type)) fp8_scales_.of_product(reads);
     builder_.op(name, gemm, is_narrow(type) ? type : context_.compute, reads, writes);
     if constexpr (std::is_same_v<Product, program::GroupedGemm>) {
-      if (context_.profile().launches_each_expert) builder_.takes_launches_each(gemm.groups);
+      if (context_.launches_each_expert(is_narrow(type))) builder_.takes_launches_each(gemm.groups);
     }
   };
   if (transient_gradient(p) && !p.written) {

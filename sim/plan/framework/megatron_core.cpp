@@ -28,12 +28,19 @@ FrameworkProfile megatron_core_profile() {
       "vocabulary padded to 128 times tensor",
       "experts: rows traded by all-to-all (core/transformer/moe/token_dispatcher.py), products of "
       "TEGroupedLinear: one of cuBLAS for each expert (Transformer Engine 2 pytorch/module/grouped_linear.py)",
+      "orders_forwarded_once: DeepEP's and HybridEP's dispatch takes tokens as they are; where they arrive they are "
+      "permuted by experts, and unpermuted before they go back (core/transformer/moe/token_dispatcher.py, "
+      "_DeepepManager: fused_dispatch, get_permuted_hidden_states_by_experts, get_restored_hidden_states_by_experts, "
+      "fused_combine)",
       "fp8_product_launches: cublasLtMatmulAlgoGetHeuristic before every product (Transformer Engine 2 "
       "common/gemm/cublaslt_gemm.cu), taken as long as a launch, a judgement; fp8_scale_launches: a kernel for either "
       "operand puts the scales of mxfp8's blocks in the order that tensor cores read "
       "(pytorch/csrc/extensions/gemm.cpp, "
       "swizzle_scales_for_gemm); fp8_cast_launches: a kernel for each expert's rows and, taken as another launch, a "
       "judgement, the tensors that hold its copies and scales",
+      "fused_latent_rope: until core_v0.12.0 transformer_config.py refuses apply_rope_fusion with "
+      "multi_latent_attention, later it is experimental (core/fusions/fused_mla_yarn_rope_apply.py) and the training "
+      "script leaves it out (NVIDIA/Megatron-LM#1411)",
       "CUDA graphs: each layer's forward and backward (--cuda-graph-impl), or all of a step but the optimizer "
       "(full_iteration); core/transformer/cuda_graphs.py",
       "training.deterministic: fused cross entropy refused and NCCL_ALGO asked for (megatron/training/arguments.py), "
@@ -44,7 +51,7 @@ FrameworkProfile megatron_core_profile() {
       "first weights as megatron-2021 (megatron/training/training.py, get_model)",
   };
   p.attention = model::AttentionKind::cudnn;
-  p.fused_residual_gradient = false;
+  p.fused_residual_gradient = p.fused_latent_rope = false;
   p.overlap_grad_reduce = p.overlap_param_gather = false;
   p.bucket = Bytes(std::int64_t{160'000'000});  // of fp32 gradients
   p.bucket_per_replica = Bytes(std::int64_t{4'000'000});
@@ -57,7 +64,7 @@ FrameworkProfile megatron_core_profile() {
   p.vocab_parallel_loss = true;
   p.host_sync_on_norm = true;
   p.vocab_multiple = 128;
-  p.expert_parallel = p.launches_each_expert = p.cuda_graphs = true;
+  p.expert_parallel = p.launches_each_expert = p.orders_forwarded_once = p.cuda_graphs = true;
   p.fp8_product_launches = p.fp8_scale_launches = p.fp8_cast_launches = 2;
   p.launch_cost = Time::from_us(8);
   p.memory_reserve = Bytes(std::int64_t{2} << 30);

@@ -90,6 +90,12 @@ FrameworkProfile torch_fsdp2_profile() {
       "pytorch/torchtitan#437)",
       "keeps_gathered_input: autograd keeps what a linear layer read, which is whole; gathers are operations of their "
       "own, run again in recomputation as all others",
+      "ring_in_fp32: _SDPAMerger and convert_to_f32 (pytorch release 2.6 torch/distributed/tensor/experimental/"
+      "_attention.py; torchtitan's context_parallel takes its defaults), with keys and values of all heads, as the "
+      "model "
+      "copies them before; all ranks have as much of the causal mask (enable_load_balance). Not modelled: that these "
+      "travel with all heads, their gradients in fp32, and are gathered at once (rotate_method), which their kernels "
+      "hide",
       "the loss of a split vocabulary in tensors of its own (pytorch torch/distributed/tensor/parallel/loss.py: "
       "_log_softmax, _nll_loss_and_log_softmax_backward)",
       "8-bit products: torchao/float8/float8_linear.py (pytorch/ao 0.7), whose matmul_with_hp_or_float8_args keeps "
@@ -101,7 +107,7 @@ FrameworkProfile torch_fsdp2_profile() {
   p.fused_norm = p.fused_rope = p.packed_products = false;
   p.fp32_logits = true;
   p.fp8_casts_again = true;
-  p.copies_sequence_shards = p.keeps_gathered_input = true;
+  p.copies_sequence_shards = p.keeps_gathered_input = p.ring_in_fp32 = true;
   return p;
 }
 

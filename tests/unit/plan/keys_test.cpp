@@ -167,6 +167,7 @@ std::string dump(const Scenario& s) {
                      p.expert_tensor, static_cast<int>(p.expert_dispatch), p.overlap_expert_exchange,
                      p.offload_optimizer, p.offload_activations, p.offload_parameters);
   out += fmt::format(" {} {} {}", p.overlap_shared_experts, static_cast<int>(p.cuda_graphs), p.fused_weight_gradient);
+  out += fmt::format(" {} {}", p.fused_latent_rope, p.fused_experts);
   out += fmt::format(" {} {} {}", fmt::join(p.gradient_compression, ","), p.gradient_share, p.gradient_chunk);
   out += fmt::format(" {} {} {} {} {}", p.gradient_warmup_steps, p.gradient_rank, p.gradient_start_step,
                      p.gradient_min_rate, p.gradient_epsilon);

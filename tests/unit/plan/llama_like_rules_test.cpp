@@ -49,6 +49,11 @@ TEST(LlamaLikeRules, WhatDoesNotGoTogether) {
                   "model.rope_high_freq_factor: 1 is not above rope_low_freq_factor = 1"));
   EXPECT_TRUE(has(only("rope_scaling: yarn, kv_lora_rank: 8, qk_nope_head_dim: 8, qk_rope_head_dim: 8, v_head_dim: 8"),
                   "model.rope_scaling: latent attention has"));
+  for (const char* training : {"", "training: {precision: fp8, fp8_recipe: mxfp8}\n"})
+    EXPECT_TRUE(has(only("rope_base: 10000", std::string("plan: {fused_experts: true}\n") + training),
+                    "plan.fused_experts: the kernel is of routed experts in mxfp8"));
+  EXPECT_TRUE(has(only("rope_base: 10000", "plan: {fused_latent_rope: false}\n"),
+                  "plan.fused_latent_rope: this model has no latent attention"));
   EXPECT_TRUE(has(only("attention_softcap: -1"), "model.attention_softcap"));
   EXPECT_TRUE(has(only("rope_base: 0"), "model.rope_base"));
 }
