@@ -19,6 +19,7 @@
 #include "execute/measure.h"
 #include "execute/memory_use.h"
 #include "execute/processes/local_world.h"
+#include "execute/program_check.h"
 #include "execute/rank/cpu_rank.h"
 #include "execute/rank/routing_log.h"
 #include "execute/report.h"
@@ -377,33 +378,6 @@ std::span<const int> ranks_of_plan(std::span<const int> processes, const plan::R
   return {processes.begin(), servers};
 }
 
-void throw_if_any(const std::vector<program::Violation>& found) {
-  if (!found.empty())
-    throw InternalError(fmt::format("the program breaks {} rule(s); first: {}: {}", found.size(), found.front().rule,
-                                    found.front().message));
-}
-
-// What must hold of every program (program/static_check.h); a broken rule would be a hang or a wrong number here.
-void check_program(const program::Program& program, const plan::RankGrid& grid) {
-  std::vector<program::Violation> found = program::check_ranks(program, account::grid_view(program, grid));
-  for (std::size_t r = 0; r < program.roles.size(); ++r) {
-    const auto more = program::check_role(program, static_cast<program::RoleId>(r));
-    found.insert(found.end(), more.begin(), more.end());
-  }
-  throw_if_any(found);
-}
-
-// The same of the waits for the reuse of memory. Returns program::Arenas's send_slots.
-int check_memory_reuse(const program::Program& program, const plan::RankGrid& grid,
-                       const std::vector<Timeline>& timelines, const Options& options) {
-  const program::GridView view = account::grid_view(program, grid);
-  std::vector<const program::ArenaPlaces*> places;
-  for (const Timeline& t : timelines) places.push_back(&t.memory);
-  const program::SendSlots sends = program::send_slots(program, places, view, options.maker != nullptr);
-  if (!sends.drains) throw_if_any(program::check_memory_reuse(program, view, places, sends.slots));
-  return sends.slots;
-}
-
 }  // namespace
 
 void check_performable(const plan::Scenario& scenario, int steps) {
@@ -446,7 +420,7 @@ void check_run(const plan::Scenario& scenario, const program::Program& program, 
   const plan::RankGrid grid = scenario.grid();
   check_program(program, grid);
   const std::vector<Timeline> timelines = make_timelines(program, grid);
-  check_memory_reuse(program, grid, timelines, options);
+  check_memory_reuse(program, grid, timelines, options.maker != nullptr);
   const std::int64_t first = options.checkpoint.any() ? find_beginning(scenario, options).step : 0;
   if (scenario.plan.served()) server_order(scenario, options, first);
   if (options.maker != nullptr)
@@ -481,7 +455,7 @@ std::optional<Outcome> perform(const plan::Scenario& scenario, const program::Pr
   check_server_placement(scenario, options, &world);
   check_program(program, grid);
   const std::vector<Timeline> timelines = make_timelines(program, grid);
-  const int slots = check_memory_reuse(program, grid, timelines, options);
+  const int slots = check_memory_reuse(program, grid, timelines, options.maker != nullptr);
   const std::span<const int> on_this_machine = ranks_of_plan(world.on_this_machine(), grid);
   if (options.maker == nullptr) check_memory(timelines, grid, on_this_machine);
   const std::unique_ptr<Data> data = data_of(scenario, options);
