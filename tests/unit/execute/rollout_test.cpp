@@ -23,6 +23,22 @@ TEST(TokenDraw, DrawsByTheProbabilitiesOfLogits) {
     EXPECT_NEAR(counts[t], kDraws * p[t], 4 * std::sqrt(kDraws * p[t] * (1 - p[t]))) << t;
 }
 
+// Of 100 tokens alike, two draws are the same one time in a hundred.
+TEST(TokenDraw, SeedStepSequenceAndPlaceEachDrawAnew) {
+  const std::vector<float> alike(100, 0.0F);
+  const auto token = [&alike](std::int64_t seed, std::int64_t step, std::int64_t sequence, std::int64_t place) {
+    return TokenDraw(seed, step, sequence, place).among(alike.data(), 0, 100).token;
+  };
+  int seed = 0, step = 0, sequence = 0, place = 0;
+  for (int i = 0; i < 200; ++i) {
+    const std::int32_t is = token(7, i, 3, 5);
+    EXPECT_EQ(is, token(7, i, 3, 5));
+    seed += is == token(8, i, 3, 5) ? 1 : 0, step += is == token(7, i + 1000, 3, 5) ? 1 : 0;
+    sequence += is == token(7, i, 4, 5) ? 1 : 0, place += is == token(7, i, 3, 6) ? 1 : 0;
+  }
+  for (const int same : {seed, step, sequence, place}) EXPECT_LT(same, 10);
+}
+
 TEST(TokenDraw, PartsOfAVocabularyDrawWhatTheWholeDoes) {
   std::vector<float> logits;
   for (int t = 0; t < 30; ++t) logits.push_back(std::sin(static_cast<float>(t)));
