@@ -552,6 +552,7 @@ void add_execute(CLI::App& app, Action& action) {
       if (a->shrink && command->get_option(name)->count() > 0) a->not_of_miniature = name;
     a->placement.timeout = std::chrono::milliseconds(std::llround(*timeout * 1000));
     a->placement.version = REHEARSE_VERSION;
+    a->placement.as_simulated = a->as_simulated;
     a->placement.note = [](const std::string& text) { note(text); };
     a->output_given = output->count() > 0;
     a->checkpoint.restarts = restarts();
