@@ -10,6 +10,7 @@
 #include "cli/exit_code.h"
 #include "cli/paths.h"
 #include "reports/difference.h"
+#include "reports/reinforcement.h"
 #include "sim/base/diagnostics.h"
 #include "sim/base/interrupt.h"
 #include "sim/result/output_file.h"
@@ -70,10 +71,17 @@ int compare(const CompareArguments& a) {
   }
   const auto [first, second] = read_both(a);
   if (!a.force) require_related(first.result, second.result);
-  if (first.result.reinforcement.known || second.result.reinforcement.known)
-    throw InputError(Diagnostic{
-        "", 0, 0, "", "steps of reinforcement learning are not compared op by op: their ops are of one update",
-        "rehearse report shows the phases of several results"});
+  if (first.result.reinforcement.known != second.result.reinforcement.known)
+    throw InputError(
+        Diagnostic{"", 0, 0, "",
+                   "one result is of steps of reinforcement learning, the other is not: there are no phases to compare",
+                   "two results of one kind"});
+  if (first.result.reinforcement.known) {
+    const reports::PhaseComparison phases = reports::compare_phases(first.result, second.result);
+    if (a.output_given) result::write_files(a.output, {{"compare.csv", phases.csv}, {"compare.json", phases.json}});
+    print(a.json ? phases.json : phases.text);
+    return kDone;
+  }
   const reports::Difference d = reports::difference(first, second);
   const std::string json = reports::difference_json(d);
   if (a.output_given)

@@ -14,6 +14,7 @@
 #include "cli/event_file.h"
 #include "cli/execute_mpi.h"
 #include "cli/exit_code.h"
+#include "cli/learning.h"
 #include "cli/measured_text.h"
 #include "cli/metrics_file.h"
 #include "cli/paths.h"
@@ -333,15 +334,36 @@ std::vector<std::string> with_ranks(const ExecuteArguments& a, const plan::Scena
   return assignments;
 }
 
+int perform_learning(const ExecuteArguments& a, const plan::Scenario& scenario, const std::string& file,
+                     const std::string& root) {
+  const auto refuse_if = [](bool given, const char* option, const char* message) {
+    if (given)
+      refuse(option, std::string(message) + " where reinforcement learning is performed",
+             "leave it out, or --set reinforcement=null to train alone");
+  };
+  execute::refuse_launcher("execute of reinforcement learning");
+  refuse_if(!a.placement.ranks.empty() && a.placement.ranks != "local", "--ranks", "ranks are threads");
+  refuse_if(a.placement.device == "cuda", "--device", "ranks are on the CPU");
+  refuse_if(!a.checkpoint.folder.empty(), "--checkpoint", "no checkpoints are written yet");
+  refuse_if(!a.elastic.empty(), "--elastic", "ranks do not come and go");
+  refuse_if(a.baseline, "--baseline", "there is no comparison with one rank");
+  refuse_if(!a.routing.empty(), "--record-routing", "no tokens choose experts");
+  refuse_if(a.as_simulated, "--as-simulated", "there are no parameter servers");
+  refuse_if(!a.data.empty(), "--data", "prompts are drawn, and no text is read,");
+  refuse_if(a.epochs > 0, "--epochs", "there are steps, and no times through a text,");
+  refuse_if(a.tensorboard, "--tensorboard", "no event file is written");
+  return telling_failures([&] {
+    return execute_learning({file, root, a.assignments, a.steps, a.log_every, a.placement.timeout,
+                             a.output_given ? a.output : "", a.metrics, a.json},
+                            scenario);
+  });
+}
+
 int perform_plan(ExecuteArguments a, const std::string& file, const std::string& root) {
   std::string layers;
   const plan::Scenario scenario =
       with_chosen_layers(plan::read_scenario(file, a.assignments, root, plan::Purpose::perform), root, &layers);
-  if (scenario.reinforcement.given)
-    throw plan::located(InputError(Diagnostic{"", 0, 0, "reinforcement",
-                                              "reinforcement learning is simulated only; it is not performed yet",
-                                              "rehearse simulate, or --set reinforcement=null to train alone"}),
-                        scenario);
+  if (scenario.reinforcement.given) return perform_learning(a, scenario, file, root);
   return telling_failures([&] {
     a.steps = steps_of(a, scenario);
     check_served(a, scenario);
@@ -412,7 +434,8 @@ int run_execute(const ExecuteArguments& a) {
   if (a.shrink) return run_shrunk(a, file, root);
   if (!a.data.empty()) note_input(a.data);
   if (a.output_given)
-    check_result_directory(a.output), check_output_directory(a.output, {"steps.csv", "servers.csv", kEventFile});
+    check_result_directory(a.output),
+        check_output_directory(a.output, {"steps.csv", "servers.csv", "learning.csv", kEventFile});
   if (!a.metrics.empty()) check_output_path(a.metrics);
   if (!a.routing.empty()) check_output_path(a.routing);
   return a.elastic.empty() ? perform_plan(a, file, root) : run_elastic(a, file, root);
@@ -529,6 +552,7 @@ void add_execute(CLI::App& app, Action& action) {
       if (a->shrink && command->get_option(name)->count() > 0) a->not_of_miniature = name;
     a->placement.timeout = std::chrono::milliseconds(std::llround(*timeout * 1000));
     a->placement.version = REHEARSE_VERSION;
+    a->placement.as_simulated = a->as_simulated;
     a->placement.note = [](const std::string& text) { note(text); };
     a->output_given = output->count() > 0;
     a->checkpoint.restarts = restarts();

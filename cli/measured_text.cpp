@@ -11,6 +11,7 @@
 #include "reports/batch.h"
 #include "reports/epoch.h"
 #include "reports/limits.h"
+#include "reports/reinforcement.h"
 #include "reports/servers.h"
 #include "reports/text.h"
 #include "sim/base/units.h"
@@ -137,6 +138,22 @@ std::string measured_text(const execute::Outcome& outcome, const plan::Scenario&
   return reports::wrap(fmt::format("{}: measured, {} rank{}", r.scenario_name, r.ranks, r.ranks == 1 ? "" : "s")) +
          reports::labelled(rows) + breakdown(r) +
          (r.servers.known ? "\n" + reports::staleness_histogram(r.servers) : "");
+}
+
+std::string learning_text(const execute::LearningOutcome& outcome) {
+  const result::Result& r = outcome.result;
+  std::vector<std::pair<std::string, std::string>> rows = {
+      {"Step", fmt::format("{}  ({} to {})", format_time(Time::from_ps(r.step_time_ps)),
+                           format_time(Time::from_seconds(r.interval_low_s)),
+                           format_time(Time::from_seconds(r.interval_high_s)))},
+      {"Tokens a second", reports::compact(r.tokens_per_s)},
+      {"Loss", fmt::format("{} first, {} last of {} steps, mean over a step's updates",
+                           reports::loss_text(r.loss.front()), reports::loss_text(r.loss.back()), r.steps)},
+      {"Memory of all", fmt::format("{}; caches {}", arenas(r), format_bytes(Bytes(outcome.cache_bytes)))},
+      {"Process", fmt::format("{} at most; {} s", format_bytes(Bytes(r.peak_rss_bytes)), reports::compact(r.wall_s))}};
+  for (const auto& row : reports::reinforcement_rows(r)) rows.push_back(row);
+  return reports::wrap(fmt::format("{}: measured, {} rank{}", r.scenario_name, r.ranks, r.ranks == 1 ? "" : "s")) +
+         reports::labelled(rows) + "\n" + reports::phases_text(r) + breakdown(r).substr(1);
 }
 
 std::string against_one_rank(const result::Result& many, const result::Result& one) {

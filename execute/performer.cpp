@@ -19,6 +19,7 @@
 #include "execute/measure.h"
 #include "execute/memory_use.h"
 #include "execute/processes/local_world.h"
+#include "execute/program_check.h"
 #include "execute/rank/cpu_rank.h"
 #include "execute/rank/routing_log.h"
 #include "execute/report.h"
@@ -28,11 +29,11 @@
 #include "execute/timeline.h"
 #include "kernels/device_state.h"
 #include "sim/account/first_weights.h"
-#include "sim/account/grid_view.h"
+#include "sim/account/server_kernels.h"
+#include "sim/account/server_shards.h"
 #include "sim/base/check.h"
 #include "sim/base/diagnostics.h"
 #include "sim/base/interrupt.h"
-#include "sim/program/static_check.h"
 
 namespace rehearse::execute {
 namespace {
@@ -41,15 +42,31 @@ std::int64_t machine_memory() {
   return static_cast<std::int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE);
 }
 
-void check_memory(const std::vector<Timeline>& timelines, const plan::RankGrid& grid, std::span<const int> ranks) {
-  std::int64_t needed = 0;
+// What `servers` parameter servers keep, those with most first: values and the optimizer's moments, in fp32
+// (servers/server_state.h).
+std::int64_t memory_of_servers(const plan::Scenario& scenario, const program::Role& worker, std::int64_t servers) {
+  if (servers == 0) return 0;
+  const auto all = static_cast<int>(scenario.plan.servers);
+  std::vector<std::int64_t> elements = account::server_elements(account::server_parameters(worker, all), all);
+  std::sort(elements.rbegin(), elements.rend());
+  const std::int64_t sum = std::accumulate(elements.begin(), elements.begin() + servers, std::int64_t{0});
+  return sum * (1 + account::server_moments(scenario.training)) * static_cast<std::int64_t>(sizeof(float));
+}
+
+// Of ranks and parameter servers on this machine.
+void check_memory(const plan::Scenario& scenario, const std::vector<Timeline>& timelines, const plan::RankGrid& grid,
+                  std::span<const int> ranks, std::int64_t servers) {
+  const std::int64_t of_servers = memory_of_servers(scenario, *timelines.front().role, servers);
+  std::int64_t needed = of_servers;
   for (const int rank : ranks) {
     const auto& memory = timeline_of(timelines, grid, rank).memory;
     needed += memory.arena_bytes + memory.host_bytes;
   }
   if (needed > machine_memory())
-    throw DoesNotFit(fmt::format("does not fit in memory: {} ranks need {} of this machine's {}", ranks.size(),
-                                 format_bytes(Bytes(needed)), format_bytes(Bytes(machine_memory()))));
+    throw DoesNotFit(fmt::format(
+        "does not fit in memory: {} ranks{} need {} of this machine's {}", ranks.size(),
+        servers > 0 ? fmt::format(" and {} parameter servers, {},", servers, format_bytes(Bytes(of_servers))) : "",
+        format_bytes(Bytes(needed)), format_bytes(Bytes(machine_memory()))));
 }
 
 std::unique_ptr<Data> data_of(const plan::Scenario& scenario, const Options& options) {
@@ -377,31 +394,12 @@ std::span<const int> ranks_of_plan(std::span<const int> processes, const plan::R
   return {processes.begin(), servers};
 }
 
-void throw_if_any(const std::vector<program::Violation>& found) {
-  if (!found.empty())
-    throw InternalError(fmt::format("the program breaks {} rule(s); first: {}: {}", found.size(), found.front().rule,
-                                    found.front().message));
-}
-
-// What must hold of every program (program/static_check.h); a broken rule would be a hang or a wrong number here.
-void check_program(const program::Program& program, const plan::RankGrid& grid) {
-  std::vector<program::Violation> found = program::check_ranks(program, account::grid_view(program, grid));
-  for (std::size_t r = 0; r < program.roles.size(); ++r) {
-    const auto more = program::check_role(program, static_cast<program::RoleId>(r));
-    found.insert(found.end(), more.begin(), more.end());
-  }
-  throw_if_any(found);
-}
-
-// The same of the waits for the reuse of memory. Returns program::Arenas's send_slots.
-int check_memory_reuse(const program::Program& program, const plan::RankGrid& grid,
-                       const std::vector<Timeline>& timelines, const Options& options) {
-  const program::GridView view = account::grid_view(program, grid);
-  std::vector<const program::ArenaPlaces*> places;
-  for (const Timeline& t : timelines) places.push_back(&t.memory);
-  const program::SendSlots sends = program::send_slots(program, places, view, options.maker != nullptr);
-  if (!sends.drains) throw_if_any(program::check_memory_reuse(program, view, places, sends.slots));
-  return sends.slots;
+// Threads beside the ranks', or processes.
+std::int64_t servers_on_this_machine(const plan::Scenario& scenario, World& world, const plan::RankGrid& grid) {
+  if (!scenario.plan.served()) return 0;
+  if (world.wire() == nullptr) return scenario.plan.servers;
+  const std::span<const int> all = world.on_this_machine();
+  return static_cast<std::int64_t>(all.size() - ranks_of_plan(all, grid).size());
 }
 
 }  // namespace
@@ -446,13 +444,15 @@ void check_run(const plan::Scenario& scenario, const program::Program& program, 
   const plan::RankGrid grid = scenario.grid();
   check_program(program, grid);
   const std::vector<Timeline> timelines = make_timelines(program, grid);
-  check_memory_reuse(program, grid, timelines, options);
+  check_memory_reuse(program, grid, timelines, options.maker != nullptr);
   const std::int64_t first = options.checkpoint.any() ? find_beginning(scenario, options).step : 0;
   if (scenario.plan.served()) server_order(scenario, options, first);
   if (options.maker != nullptr)
     options.maker->check(timelines, grid, ranks);
   else
-    check_memory(timelines, grid, ranks);
+    check_memory(
+        scenario, timelines, grid, ranks,
+        ranks.size() == static_cast<std::size_t>(grid.ranks()) && scenario.plan.served() ? scenario.plan.servers : 0);
   data_of(scenario, options);
 }
 
@@ -481,9 +481,10 @@ std::optional<Outcome> perform(const plan::Scenario& scenario, const program::Pr
   check_server_placement(scenario, options, &world);
   check_program(program, grid);
   const std::vector<Timeline> timelines = make_timelines(program, grid);
-  const int slots = check_memory_reuse(program, grid, timelines, options);
+  const int slots = check_memory_reuse(program, grid, timelines, options.maker != nullptr);
   const std::span<const int> on_this_machine = ranks_of_plan(world.on_this_machine(), grid);
-  if (options.maker == nullptr) check_memory(timelines, grid, on_this_machine);
+  if (options.maker == nullptr)
+    check_memory(scenario, timelines, grid, on_this_machine, servers_on_this_machine(scenario, world, grid));
   const std::unique_ptr<Data> data = data_of(scenario, options);
 
   const int threads = threads_per_rank(scenario, std::max(1, static_cast<int>(on_this_machine.size())));

@@ -46,6 +46,13 @@ struct AttentionShape {
   std::int64_t rotated() const { return rotary_dim > 0 ? rotary_dim : head_dim; }
 };
 
+// Of a sequence that is decoded: its keys and values, [tokens, kv_heads, head_dim + value_dim], those of the token that
+// asks the last ones.
+struct CachedSequence {
+  const float* keys_values = nullptr;
+  std::int64_t tokens = 0;  // 0: nothing is asked
+};
+
 // RMSNorm of each head's query and key in packed qkv (sim/program/op.h, HeadNorm).
 struct HeadNormShape {
   std::int64_t rows = 0, kv_heads = 0, group = 0, head_dim = 0;  // group: queries of a key

@@ -233,6 +233,10 @@ class Device {
                                In kv, Out out, float* logsumexp) = 0;
   virtual void context_backward(const AttentionShape& s, const ContextPart& part, const DropoutSite& dropout, In d_out,
                                 In qkv, In kv, In out, const float* logsumexp, Out d_q, Out d_kv) = 0;
+  // The attention of one token of each sequence, seq = 1, to the keys and values that are kept of it. Not on GPUs yet.
+  virtual void cached_attention(const AttentionShape& s, std::span<const CachedSequence> sequences, In qkv, Out out) {
+    no_kernel(s, sequences, qkv, out);
+  }
   // Unfused parts; P, S, D and their gradients are [micro_batch, heads, seq, keys], keys = seq of packed qkv.
   virtual void attention_scores(const AttentionShape& s, In qkv, Out scores) = 0;  // Q K^T, not scaled
   // The same of queries and keys that are operands of their own. Not on GPUs yet.
@@ -414,6 +418,10 @@ class Device {
                                       const std::int32_t* targets, const float* max, std::int64_t max_stride,
                                       const float* sum, std::int64_t sum_stride, Out d_logits) = 0;
 
+  // x [rows, cols]: each row times its factor. Not on GPUs yet.
+  virtual void scale_rows(std::int64_t rows, std::int64_t cols, const float* factors, Out x) {
+    no_kernel(rows, cols, factors, x);
+  }
   // loss [1] += scale * sum of (x - target)^2.
   virtual void mse_forward(std::int64_t n, double scale, In x, const float* target, float* loss) = 0;
   // dx = 2 * scale * *loss_scale * (x - target) (loss_scale in device memory; null: 1); dx may be x.

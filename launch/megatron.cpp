@@ -256,6 +256,9 @@ MegatronArguments megatron_arguments(Said& said) {
   megatron_rows(said, megatron_training_rows(), a.training);
   add_precision(said, a.training);
   add_optimizer(said, a.training);
+  said.said("training.first_weights");
+  if (said.scenario().training.first_weights == plan::FirstWeights::broadcast)
+    a.training.push_back({"data-parallel-random-init", ""});
   return a;
 }
 
@@ -544,6 +547,8 @@ Imported import_megatron(const std::string& file, const formats::ShellScript& sc
   take_precision(taken);
   take_optimizer(taken);
   take_expert_plan(taken);
+  if (taken.flag("data-parallel-random-init"))  // each replica draws its own, and then gets those of the first
+    taken.put("training.first_weights", "broadcast", taken.find("data-parallel-random-init"));
   if (taken.flag("use-tp-pp-dp-mapping"))
     taken.put("plan.rank_order", "[tensor, context, expert, pipeline, data]", taken.find("use-tp-pp-dp-mapping"));
   if (const auto elements = taken.integer("ddp-bucket-size");

@@ -5,9 +5,11 @@
 
 #include <algorithm>
 #include <cctype>
+#include <optional>
 
 #include "reports/text.h"
 #include "sim/base/units.h"
+#include "sim/result/json_writer.h"
 
 namespace rehearse::reports {
 namespace {
@@ -51,6 +53,13 @@ std::vector<std::pair<std::string, std::string>> reinforcement_rows(const result
       "Cache", fmt::format("{} a token, {} of {} a device in use at most", format_bytes(Bytes(f.cache_bytes_per_token)),
                            format_bytes(Bytes(f.most_cached_bytes)), format_bytes(Bytes(f.cache_bytes))));
   rows.emplace_back("Weights", fmt::format("{} from device to device a step", format_bytes(Bytes(f.moved_bytes))));
+  const auto from_to = [](const std::vector<double>& of_steps) {
+    return fmt::format("{:.4g} in the first step, {:.4g} in the last of {}", of_steps.front(), of_steps.back(),
+                       of_steps.size());
+  };
+  if (!f.rewards.empty()) rows.emplace_back("Reward", from_to(f.rewards));
+  if (!f.distances.empty()) rows.emplace_back("Distance", from_to(f.distances) + ", from the reference, a token");
+  if (!f.rewards.empty()) return rows;  // which devices idle is not measured
   rows.emplace_back("Idle", fmt::format("{} of all devices' time, pipeline bubbles not counted", percent(f.idle)));
   return rows;
 }
@@ -69,6 +78,54 @@ std::string phases_text(const result::Result& r) {
   if (r.reinforcement.asynchronous)
     out += wrap("generation goes on while the other phases but weights do, so they add up to more than the step", 2);
   return out + '\n';
+}
+
+PhaseComparison compare_phases(const result::Result& first, const result::Result& second) {
+  struct Times {
+    std::string name;
+    std::optional<std::int64_t> first, second;
+  };
+  std::vector<Times> all;
+  const auto add = [&all](const std::string& name, std::int64_t ps, bool is_first) {
+    auto found = std::find_if(all.begin(), all.end(), [&name](const Times& t) { return t.name == name; });
+    if (found == all.end()) found = all.insert(all.end(), {name, {}, {}});
+    (is_first ? found->first : found->second) = ps;
+  };
+  for (const bool is_first : {true, false}) {
+    const result::Result& r = is_first ? first : second;
+    for (const ReinforcementPhase& p : r.reinforcement.phases) add(p.name, p.ps, is_first);
+  }
+  for (const bool is_first : {true, false}) {
+    const result::Result& r = is_first ? first : second;
+    add("  prefill", r.reinforcement.prefill_ps, is_first), add("  decode", r.reinforcement.decode_ps, is_first);
+    add("step", r.step_time_ps, is_first);
+  }
+  const std::string a = first.source, b = second.source == a ? second.source + " (second)" : second.source;
+  Rows rows{{"phase", a, b, "second to first"}};
+  PhaseComparison out;
+  out.csv = "phase,first_s,second_s\n";
+  result::JsonWriter json;
+  json.open('{').key("first").text(first.source).key("second").text(second.source).key("phases").open('[');
+  for (const Times& t : all) {
+    const auto time = [](const auto& ps) { return ps ? format_time(Time::from_ps(*ps)) : std::string("-"); };
+    const auto seconds = [](const auto& ps) { return ps ? result::exact_seconds(*ps) : std::string(); };
+    const bool both = t.first && t.second && *t.first > 0;
+    rows.push_back(
+        {t.name, time(t.first), time(t.second),
+         both ? fmt::format("{:+.1f}%", 100 * (static_cast<double>(*t.second) / static_cast<double>(*t.first) - 1))
+              : "-"});
+    const std::string name = t.name.substr(t.name.find_first_not_of(' '));
+    out.csv += fmt::format("{},{},{}\n", name, seconds(t.first), seconds(t.second));
+    json.open('{').key("name").text(name);
+    if (t.first) json.key("first_s").seconds(*t.first);
+    if (t.second) json.key("second_s").seconds(*t.second);
+    json.close('}');
+  }
+  json.close(']').close('}');
+  out.json = json.str() + "\n";
+  out.text = "Phases of a step of reinforcement learning; prefill and decode: of the replica that takes longest\n" +
+             align(rows, 2);
+  return out;
 }
 
 std::string longest_phase(const result::Result& r) {

@@ -16,6 +16,11 @@ std::vector<std::pair<std::string, std::string>> reinforcement_rows(const result
 Rows phase_rows(const result::Result& r);
 // These for a terminal.
 std::string phases_text(const result::Result& r);
+// Of two results: their phases' times side by side, as a table with heading, rows of compare.csv and compare.json.
+struct PhaseComparison {
+  std::string text, csv, json;
+};
+PhaseComparison compare_phases(const result::Result& first, const result::Result& second);
 // "Generation, the longest phase: ..."
 std::string longest_phase(const result::Result& r);
 // Where a phase does not fit: which, and by how much; "" where all do.

@@ -62,6 +62,7 @@ Identity identity_of(const PlacementRequest& request, const plan::Scenario& scen
     identity.emplace_back("--async", c.background ? "given" : "not given");
     identity.emplace_back("--resume", c.resume || c.restarts > 0 ? "given" : "not given");
   }
+  if (scenario.plan.served()) identity.emplace_back("--as-simulated", request.as_simulated ? "given" : "not given");
   identity.emplace_back("--device", cuda ? "cuda" : "cpu");
   identity.emplace_back(kProgramPart, program_fingerprint(lower));
   return identity;

@@ -31,6 +31,7 @@ struct PlacementRequest {
   std::string rendezvous, interface;             // empty: as the environment says
   std::chrono::milliseconds timeout{60'000};
   int max_restarts = 0;             // how often start() starts all again after a failure, from the last checkpoint
+  bool as_simulated = false;        // parameter servers do what they do in the simulation
   std::string version;              // of this program, which must be that of all processes
   std::shared_ptr<MpiSession> mpi;  // null: none was started
   std::function<void(const std::string& text)> note;  // for the user, besides what is thrown

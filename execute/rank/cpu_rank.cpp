@@ -18,6 +18,7 @@
 #include "execute/rank/initial_memory.h"
 #include "execute/rank/input_rows.h"
 #include "execute/rank/parameters.h"
+#include "execute/rank/phase_steps.h"
 #include "execute/servers/parameter_servers.h"
 #include "kernels/cpu/host_memory.h"
 #include "sim/account/blame.h"
@@ -155,6 +156,7 @@ void CpuRank::perform_steps(std::int32_t stream) {
     *own.values = step_values(run_.scenario.training, step, run_.options.steps);
     if (timing.compute) at_.step.store(step, std::memory_order_relaxed);
     if (run_.servers != nullptr) pull_parameters(step, timing);
+    if (run_.phase != nullptr && !begin_phase_step(step, timing)) break;
     for (const std::int32_t index : instances) {
       const Instance& i = timeline_.instances[static_cast<std::size_t>(index)];
       at.store(index, std::memory_order_relaxed);
@@ -173,6 +175,7 @@ void CpuRank::perform_steps(std::int32_t stream) {
     if (run_.servers != nullptr) push_gradients(step, timing);
     end_step(own, timing);
     if (timing.compute) shares_.push_back(std::exchange(timing.shares, {}));
+    if (run_.phase != nullptr) end_phase_step(step, timing);
     if (run_.checkpoints != nullptr && run_.servers == nullptr && run_.checkpoints->due(step + 1)) {
       save_checkpoint(step + 1);
       count(timing, Share::other, Clock::now());
@@ -223,6 +226,18 @@ void CpuRank::push_gradients(std::int64_t step, Timing& timing) {
     if (reports_loss_) report_losses(step);
   });
   count(timing, Share::exposed_data, Clock::now());
+}
+
+// What lies between two steps of a phase is no step's time.
+bool CpuRank::begin_phase_step(std::int64_t step, Timing& timing) {
+  with_all_standing(2 * step + 1, [&] { goes_on_ = run_.phase->begin(rank_, step, memory_); });
+  timing.now = Clock::now();
+  return goes_on_;
+}
+
+void CpuRank::end_phase_step(std::int64_t step, Timing& timing) {
+  with_all_standing(2 * step + 2, [&] { run_.phase->end(rank_); });
+  timing.now = Clock::now();
 }
 
 void CpuRank::report_losses(std::int64_t step) {
@@ -335,14 +350,22 @@ Arrival CpuRank::perform(StreamState& own, const Instance& i, std::int64_t step)
     std::vector<kernels::Out>& operands = own.operands;
     operands.resize(reads + writes);
     for (std::size_t o = 0; o < reads + writes; ++o) operands[o] = operand(i.first_place + o);
+    const std::span in(operands.data(), reads), out(operands.data() + reads, writes);
+    const CallContext context{run_.scenario,
+                              *own.device,
+                              run_.grid.coordinate(rank_, Axis::tensor),
+                              run_.grid.coordinate(rank_, Axis::context),
+                              own.values,
+                              layout_.first_sequence(i),
+                              &run_.grid,
+                              rank_};
     if (gate && replay_)
       replay_->gate(*router, step, layout_.first_sequence(i), operands[0], static_cast<float*>(operands[reads].data),
                     static_cast<std::int32_t*>(operands[reads + 1].data));
+    else if (run_.phase != nullptr)
+      run_.phase->perform(op, in, out, context);
     else
-      call_kernel(
-          op, std::span(operands.data(), reads), std::span(operands.data() + reads, writes),
-          {run_.scenario, *own.device, run_.grid.coordinate(rank_, Axis::tensor),
-           run_.grid.coordinate(rank_, Axis::context), own.values, layout_.first_sequence(i), &run_.grid, rank_});
+      call_kernel(op, in, out, context);
   }
   if (routing_ && gate)
     routing_->add(*router, step, layout_.first_sequence(i), operand(i.first_place + op.reads.size() + 1));

@@ -94,6 +94,8 @@ class CpuRank final : public Rank {
   void save_checkpoint(std::int64_t steps_done);
   void pull_parameters(std::int64_t step, Timing& timing);
   void push_gradients(std::int64_t step, Timing& timing);
+  bool begin_phase_step(std::int64_t step, Timing& timing);
+  void end_phase_step(std::int64_t step, Timing& timing);
   template <class Work>
   void with_all_standing(std::int64_t moment, Work work);
   void publish_times(StreamState& own, const Timing& timing);
@@ -132,6 +134,7 @@ class CpuRank final : public Rank {
   int threads_ = 0;             // of streams
   int standing_ = 0;            // threads that have come where all stand still (with_all_standing); with the mutex
   std::int64_t stood_ = 0;      // the last moment at which they did: at checkpoints steps done; with the mutex
+  bool goes_on_ = true;         // of a phase: there is another step; written and read around a stand
   Clock::time_point admitted_;  // when the servers let the last pull begin; written and read around a stand
   std::condition_variable stood_changed_;
   std::vector<Shares> shares_;           // by step; written by the compute stream

@@ -15,6 +15,7 @@ namespace rehearse::execute {
 
 class Checkpoints;
 class ParameterServers;
+class PhaseSteps;
 
 // Where a rank is, of workers or, behind them, of parameter servers that are processes.
 std::string rank_whereabouts(const plan::Scenario& scenario, const std::vector<Timeline>& timelines,
@@ -36,6 +37,7 @@ struct Run {
   Checkpoints* checkpoints = nullptr;                               // null: none
   ParameterServers* servers = nullptr;                              // null: the plan has none
   std::shared_ptr<const model::RecordedChoices> choices = nullptr;  // that gates are given; null: each its own
+  PhaseSteps* phase = nullptr;                                      // null: steps follow one another
   std::int64_t first_step = 0;  // steps were done before, by the run that this one goes on from
 
   const Timeline& timeline(int rank) const { return timeline_of(timelines, grid, rank); }

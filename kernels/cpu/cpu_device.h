@@ -7,6 +7,7 @@
 
 #include <array>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "kernels/cpu/cpu_kernels.h"
@@ -27,6 +28,7 @@ class CpuDevice final : public Device {
                        Out out, float* logsumexp) override;
   void context_backward(const AttentionShape& s, const ContextPart& part, const DropoutSite& dropout, In d_out, In qkv,
                         In kv, In out, const float* logsumexp, Out d_q, Out d_kv) override;
+  void cached_attention(const AttentionShape& s, std::span<const CachedSequence> sequences, In qkv, Out out) override;
   void attention_scores(const AttentionShape& s, In qkv, Out scores) override;
   void cross_attention_scores(const AttentionShape& s, In q, In kv, Out scores) override;
   void attention_softmax(const AttentionShape& s, In scores, Out p) override;
@@ -75,6 +77,7 @@ class CpuDevice final : public Device {
   void copy_strided(const StridedCopy& s, In x, Out y) override;
   void fill(std::int64_t n, float value, Out y) override;
   void scale(std::int64_t n, float value, In x, Out y) override;
+  void scale_rows(std::int64_t rows, std::int64_t cols, const float* factors, Out x) override;
   void bias_dropout_add(std::int64_t rows, std::int64_t cols, const DropoutSite& dropout, In x, In bias, In residual,
                         Out y, std::uint8_t* mask) override;
   void dropout(std::int64_t rows, std::int64_t cols, const DropoutSite& site, In x, Out y, std::uint8_t* mask) override;

@@ -100,6 +100,10 @@ void CpuDevice::unpermute_backward(const PermuteShape& s, In d_out, In y, const 
                               w.write(d_y, s.rows * s.cols), d_weights);
 }
 
+void CpuDevice::cached_attention(const AttentionShape& s, std::span<const CachedSequence> sequences, In qkv, Out out) {
+  Widened w(*this);
+  kernels_.cached_attention(s, sequences, w.read(qkv, qkv_size(s)), w.write(out, out_size(s)));
+}
 void CpuDevice::flash_forward(const AttentionShape& s, const DropoutSite& dropout, In qkv, Out out, float* logsumexp) {
   Widened w(*this);
   kernels_.flash_forward(s, dropout, w.read(qkv, qkv_size(s)), w.write(out, out_size(s)), logsumexp);
@@ -264,6 +268,10 @@ void CpuDevice::scale(std::int64_t n, float value, In x, Out y) {
     Widened w(*this);
     kernels_.scale(count, value, w.read(from(x, i), count), w.write(from(y, i), count));
   });
+}
+void CpuDevice::scale_rows(std::int64_t rows, std::int64_t cols, const float* factors, Out x) {
+  Widened w(*this);
+  kernels_.scale_rows(rows, cols, factors, w.update(x, rows * cols));
 }
 void CpuDevice::bias_dropout_add(std::int64_t rows, std::int64_t cols, const DropoutSite& dropout, In x, In bias,
                                  In residual, Out y, std::uint8_t* mask) {

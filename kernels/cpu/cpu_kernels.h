@@ -1,13 +1,14 @@
 // The CPU's kernels: fp32, one small thread pool a device, vectorised for REHEARSE_ARCH. Every call gives the same bits
 // on the same device whatever else the machine runs: work is cut by shape and thread count only, and sums that cross
-// rows are taken in row order. The kernels of a kind are in one file each: gemm, flash_attention, attention (unfused),
-// norm, elementwise, dropout, embedding (also positions and rope), experts, cross_entropy, mse, conv, pool, batch_norm,
-// optimizer, compress, low_rank, fp8. What they compute is said in kernels/device.h, whose interface cpu_device.h puts
-// over them.
+// rows are taken in row order. The kernels of a kind are in one file each: gemm, flash_attention, cached_attention,
+// attention (unfused), norm, elementwise, dropout, embedding (also positions and rope), experts, cross_entropy, mse,
+// conv, pool, batch_norm, optimizer, compress, low_rank, fp8. What they compute is said in kernels/device.h, whose
+// interface cpu_device.h puts over them.
 #pragma once
 
 #include <cstdint>
 #include <map>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -37,6 +38,9 @@ class CpuKernels {
   void context_backward(const AttentionShape& s, const ContextPart& part, const DropoutSite& dropout,
                         const float* d_out, const float* qkv, const float* kv, const float* out, const float* logsumexp,
                         float* d_q, float* d_kv);
+  // A sequence's keys and values where `sequences` says, as floats.
+  void cached_attention(const AttentionShape& s, std::span<const CachedSequence> sequences, const float* qkv,
+                        float* out);
   // Operands of queries and of keys: packed qkv both, or with s.keys q and kv.
   void attention_scores(const AttentionShape& s, const float* queries, const float* keys, float* scores);
   void attention_softmax(const AttentionShape& s, const float* scores, float* p);
@@ -85,6 +89,7 @@ class CpuKernels {
   void copy(std::int64_t n, const float* x, float* y);
   void fill(std::int64_t n, float value, float* y);
   void scale(std::int64_t n, float value, const float* x, float* y);
+  void scale_rows(std::int64_t rows, std::int64_t cols, const float* factors, float* x);
   void bias_dropout_add(std::int64_t rows, std::int64_t cols, const DropoutSite& dropout, const float* x,
                         const float* bias, const float* residual, float* y, std::uint8_t* mask);
   void dropout(std::int64_t rows, std::int64_t cols, const DropoutSite& site, const float* x, float* y,

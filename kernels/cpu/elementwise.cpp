@@ -161,6 +161,13 @@ void CpuKernels::scale(std::int64_t n, float value, const float* x, float* y) {
   });
 }
 
+void CpuKernels::scale_rows(std::int64_t rows, std::int64_t cols, const float* factors, float* x) {
+  pool_.ranges(rows, std::max<std::int64_t>(1, kGrain / cols), [&](std::int64_t begin, std::int64_t end, int) {
+    for (std::int64_t row = begin; row < end; ++row)
+      for (std::int64_t i = row * cols; i < (row + 1) * cols; ++i) x[i] *= factors[row];
+  });
+}
+
 void CpuKernels::bias_grad(std::int64_t rows, std::int64_t cols, const float* dy, float* d_bias) {
   pool_.ranges(cols, 64, [&](std::int64_t begin, std::int64_t end, int) {
     add_column_sums(rows, begin, end, d_bias,

@@ -40,7 +40,7 @@ void narrow_each(DType type, const float* __restrict x, std::int64_t n, const fl
     for (std::int64_t i = 0; i < n; ++i) y[i] = E4m3::narrow(x[i] * scales[i]);
 }
 
-void narrow(DType type, const float* __restrict x, std::int64_t n, float scale, std::uint8_t* __restrict y) {
+void to_8_bits(DType type, const float* __restrict x, std::int64_t n, float scale, std::uint8_t* __restrict y) {
   if (type == DType::e5m2)
     for (std::int64_t i = 0; i < n; ++i) y[i] = E5m2::narrow(x[i] * scale);
   else
@@ -129,7 +129,7 @@ void cast_row(const Fp8Layout& l, DType type, const float* x, std::int64_t row, 
   for (std::int64_t b = 0; b < l.cols / l.block; ++b) {
     const float* const from = x + row * l.cols + b * l.block;
     const float largest = squares.empty() ? largest_in(from, l.block) : squares[static_cast<std::size_t>(b)];
-    narrow(type, from, l.block, block_scale(l, type, largest, to + l.cols + b * l.scale_bytes()), to + b * l.block);
+    to_8_bits(type, from, l.block, block_scale(l, type, largest, to + l.cols + b * l.scale_bytes()), to + b * l.block);
   }
 }
 
@@ -150,7 +150,7 @@ void CpuKernels::fp8_cast(const Fp8Layout& l, DType type, float scale, const flo
                  l.cols, l.block);
   pool_.ranges(l.rows, grain, [&](std::int64_t begin, std::int64_t end, int) {
     if (l.block == 0) {
-      if (row) narrow(type, x + begin * l.cols, (end - begin) * l.cols, scale, row + begin * l.cols);
+      if (row) to_8_bits(type, x + begin * l.cols, (end - begin) * l.cols, scale, row + begin * l.cols);
       const auto e5m2 = [scale](float v) { return E5m2::narrow(v * scale); };
       const auto e4m3 = [scale](float v) { return E4m3::narrow(v * scale); };
       if (column && type == DType::e5m2) transpose(x, l.rows, l.cols, begin, end, column, e5m2);

@@ -1,7 +1,7 @@
 // Reinforcement learning from feedback (section `reinforcement` of a scenario): a step of it generates responses to
 // prompts with the model that is trained, scores them by forward passes of this and other models, and trains on them.
 // What the sections model, plan and training say is of the training of the model, the actor;
-// sim/run/reinforcement/reinforcement.h simulates the step. Simulated only.
+// sim/run/reinforcement/reinforcement.h simulates the step, execute/reinforcement/ performs it.
 #pragma once
 
 #include <cstdint>
@@ -40,6 +40,9 @@ struct Reinforcement {
   std::int64_t scoring_micro_batch = 0;  // 0: plan.micro_batch
   bool offload = true;
   bool asynchronous = false;
+  double clip = 0.2;              // of the loss: ratios of probabilities count between 1 - clip and 1 + clip
+  double kl = 0.04;               // of the loss: weight of the distance from the reference, where there is one
+  std::int64_t rule_modulus = 2;  // of the rule that rewards, where responses are generated for real
   Generation generation;
 
   std::int64_t sequences() const { return prompts * samples; }

@@ -251,7 +251,15 @@ void write_reinforcement(const Reinforcement& f, JsonWriter& json) {
   json.key("tokens_per_s").real(f.generated_tokens_per_s).key("cache_bytes").integer(f.cache_bytes);
   json.key("cache_bytes_per_token").integer(f.cache_bytes_per_token);
   json.key("most_cached_bytes").integer(f.most_cached_bytes).close('}');
-  json.key("moved_bytes").integer(f.moved_bytes).close('}');
+  json.key("moved_bytes").integer(f.moved_bytes);
+  const auto write = [&json](const char* key, const std::vector<double>& numbers) {
+    if (numbers.empty()) return;
+    json.key(key).open('[');
+    for (const double number : numbers) json.real(number);
+    json.close(']');
+  };
+  write("rewards", f.rewards), write("distances", f.distances);
+  json.close('}');
 }
 
 }  // namespace

@@ -308,6 +308,8 @@ void read_reinforcement(JsonReader& in, const Json& document, Result& r) {
   f.cache_bytes_per_token = read_count(in, g, inner, "cache_bytes_per_token", 0);
   f.most_cached_bytes = read_count(in, g, inner, "most_cached_bytes", 0);
   f.moved_bytes = read_count(in, from, path, "moved_bytes", 0);
+  if (from.contains("rewards")) f.rewards = read_numbers(in, from, path, "rewards");
+  if (from.contains("distances")) f.distances = read_numbers(in, from, path, "distances");
 }
 
 }  // namespace

@@ -272,6 +272,9 @@ struct Reinforcement {
   std::int64_t most_cached_bytes = 0;                       // of the device with most
   std::int64_t moved_bytes = 0;                             // of weights, from device to device
   double idle = 0;                                          // of all devices' time in the step
+  // Of a run that was performed, by step: the mean reward, and the mean distance of a token from the reference where
+  // there is one.
+  std::vector<double> rewards, distances;
 };
 // A measured run on GPUs: what the one with the lowest clock was like (execute/rank/gpu/state_log.h) and which products
 // were performed. samples 0: nobody could say.

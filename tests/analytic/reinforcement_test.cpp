@@ -20,6 +20,7 @@
 #include "sim/result/read_directory.h"
 #include "sim/run/reinforcement/forward_pass.h"
 #include "sim/run/reinforcement/generation.h"
+#include "sim/run/reinforcement/phases.h"
 #include "sim/run/reinforcement/reinforcement.h"
 #include "sim/run/reinforcement/weight_movement.h"
 #include "tests/support/lowered.h"

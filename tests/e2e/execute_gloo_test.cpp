@@ -153,6 +153,20 @@ TEST_F(ExecuteGloo, RanksThatWereNotStartedAlikeAreRefused) {
   }
 }
 
+TEST_F(ExecuteGloo, ParameterServersAreToBeOrderedAlike) {
+  const Outcome r =
+      shell("cd " + folder_ / "" +
+            "; start() { RANK=$1 WORLD_SIZE=3 $REHEARSE execute regression-stale --set cluster.gpus=2 "
+            "--set training.global_batch=16 --steps 3 --ranks gloo --rendezvous meet --interface lo $2 >out$1 2>err$1; "
+            "echo $? >status$1; }; start 0 --as-simulated & start 1 & start 2 --as-simulated & wait; cat status? out?; "
+            "cat err? >&2");
+  EXPECT_EQ(r.out, "2\n2\n2\n") << r.err;
+  EXPECT_TRUE(has(r.err,
+                  "rank 1 was not started as the others\n  --as-simulated: given on ranks 0 and 2, not given on "
+                  "rank 1\n"))
+      << r.err;
+}
+
 TEST_F(ExecuteGloo, ALinkPlantedInTheRendezvousIsNotFollowed) {
   folder_.write("foreign", "precious");
   const Outcome r = shell("cd " + folder_ / "" + "; mkdir -p meet/rehearse-ranks; ln -s $PWD/foreign " +

@@ -424,6 +424,8 @@ void PlainGpt<Real>::backward(const Sequence& sequence, const Trace& trace, Real
   Values d_logits = trace.probabilities;
   for (Index t = 0; t < tokens; ++t) at(d_logits, t * shape_.vocab + at(sequence.targets, t)) -= 1;
   for (Real& d : d_logits) d *= scale;
+  for (std::size_t i = 0; i < d_logits.size() && !sequence.factors.empty(); ++i)
+    d_logits[i] *= Real(sequence.factors[i / static_cast<std::size_t>(shape_.vocab)]);
   Values dx = kept(norm_backward(final_norm_, linear_backward(head_, d_logits, trace.norm.out), trace.norm));
   if (!modules_.empty()) dx = sum(dx, modules_backward(sequence, trace, scale));
   for (std::size_t l = blocks_.size(); l-- > 0;) dx = block_backward(blocks_[l], dx, trace.blocks[l], scale);
@@ -439,6 +441,13 @@ template <typename Real>
 auto PlainGpt<Real>::token_losses(const Sequence& sequence) const -> Values {
   Trace trace;
   return forward(sequence, trace);
+}
+
+template <typename Real>
+auto PlainGpt<Real>::next_probabilities(const std::vector<std::int32_t>& tokens) const -> Values {
+  Trace trace;
+  forward({tokens, std::vector<std::int32_t>(tokens.size())}, trace);
+  return {trace.probabilities.end() - shape_.vocab, trace.probabilities.end()};
 }
 
 template <typename Real>

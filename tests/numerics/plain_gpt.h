@@ -67,9 +67,10 @@ struct AdamWSettings {
   std::size_t moment_block = 0;
 };
 
-// Token t of a sequence predicts targets[t].
+// Token t of a sequence predicts targets[t]; with factors[t] its loss counts so often in the gradients (none: once).
 struct Sequence {
   std::vector<std::int32_t> tokens, targets;
+  std::vector<double> factors = {};
 };
 
 // Sums, products and states are in Real: double to check gradients, float to compare with a training run.
@@ -105,6 +106,8 @@ class PlainGpt {
   Parameter& parameter(const std::string& name);
   // Cross-entropy of each token of one sequence.
   Values token_losses(const Sequence& sequence) const;
+  // Of each token that may follow the last one.
+  Values next_probabilities(const std::vector<std::int32_t>& tokens) const;
 
  private:
   struct Norm {

@@ -291,5 +291,25 @@ TEST(ParameterServersPerformed, WaitsEndAndSayForWhom) {
   EXPECT_NE(ordered.find("which is to do first the gradient of rank 2, iteration 3"), std::string::npos) << ordered;
 }
 
+// Before anything begins: what servers keep, values and two moments in fp32, is among what must fit.
+TEST(Servers, AreCountedBeforeARunIsSaidToFit) {
+  const plan::Scenario scenario =
+      scenario_from(kLinear, {"model.widths=[60000, 60000, 60000]", "training.optimizer=adamw", "cluster.gpus=2",
+                              "training.global_batch=4", "plan.servers=2"});
+  const program::Program program = lower::lower(scenario);
+  const std::int64_t elements = 2 * (60000LL * 60000 + 60000), servers = 3 * 4 * elements;
+  const std::int64_t worker = execute::make_timelines(program, scenario.grid()).front().memory.arena_bytes;
+  try {
+    execute::check_run(scenario, program, {}, std::vector<int>{0, 1});
+    FAIL() << "it is said to fit";
+  } catch (const execute::DoesNotFit& error) {
+    EXPECT_NE(std::string(error.what())
+                  .find("2 ranks and 2 parameter servers, " + format_bytes(Bytes(servers)) + ", need " +
+                        format_bytes(Bytes(2 * worker + servers)) + " of"),
+              std::string::npos)
+        << error.what();
+  }
+}
+
 }  // namespace
 }  // namespace rehearse::servers_test

@@ -4,14 +4,12 @@
 #include "sim/engine/engine.h"
 #include "sim/run/device_kinds.h"
 #include "sim/run/prepared.h"
+#include "sim/run/reinforcement/phases.h"
 
 namespace rehearse::run {
 
 ForwardPass forward_pass(plan::Scenario scenario, std::int64_t cached, int steps, const Options& options) {
-  plan::Plan& p = scenario.plan;
-  p.forward_only = true, p.cached_tokens = cached;
-  p.recompute = plan::Recompute::none, p.offload_activations = p.offload_optimizer = false;
-  if (p.zero == 1 || p.zero == 2) p.zero = 0;
+  make_forward_only(scenario, cached);
   Options own = options;
   own.steps = steps, own.record = false, own.samples = 0;
   own.progress = nullptr, own.phase = nullptr;
@@ -29,14 +27,6 @@ ForwardPass forward_pass(plan::Scenario scenario, std::int64_t cached, int steps
     pass.low = outcome.busy_low_s / outcome.busy_s, pass.high = outcome.busy_high_s / outcome.busy_s;
   pass.stages = stages_of(prepared.machine(), scenario, prepared.program(), prepared.arenas());
   return pass;
-}
-
-plan::Scenario with_assignments(const plan::Scenario& scenario, const std::vector<std::string>& own,
-                                std::vector<std::string> more, const Options& options) {
-  std::vector<std::string> all = own;
-  all.emplace_back("reinforcement=null");
-  for (std::string& each : more) all.push_back(std::move(each));
-  return plan::read_scenario(scenario.file, all, options.data_root, scenario.purpose);
 }
 
 }  // namespace rehearse::run

@@ -25,8 +25,4 @@ struct ForwardPass {
 // `steps` 1: from an idle pipeline on; 2: a steady one. Throws as simulate_scenario does.
 ForwardPass forward_pass(plan::Scenario scenario, std::int64_t cached, int steps, const Options& options);
 
-// The scenario of the file with these assignments behind its own, without its section `reinforcement`.
-plan::Scenario with_assignments(const plan::Scenario& scenario, const std::vector<std::string>& own,
-                                std::vector<std::string> more, const Options& options);
-
 }  // namespace rehearse::run

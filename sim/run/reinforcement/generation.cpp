@@ -11,44 +11,10 @@
 #include "sim/lower/stage.h"
 #include "sim/run/prepared.h"
 #include "sim/run/reinforcement/forward_pass.h"
+#include "sim/run/reinforcement/phases.h"
 
 namespace rehearse::run {
 namespace {
-
-// Of a prefill, at most: vLLM's max_num_batched_tokens for chunked prefill.
-constexpr std::int64_t kPrefillTokens = 8192;
-
-// Scenarios of one replica.
-class ReplicaScenarios {
- public:
-  ReplicaScenarios(const plan::Scenario& scenario, const std::vector<std::string>& assignments, const Options& options)
-      : scenario_(scenario), assignments_(assignments), options_(options) {}
-
-  plan::Scenario of(std::int64_t sequences, std::int64_t tokens, bool decode) const {
-    // Where the host waits for how many rows experts get, no graph can be.
-    const bool graph = decode && (scenario_.model.experts == 0 || scenario_.model.capacity_factor > 0);
-    const std::int64_t tensor = scenario_.reinforcement.generation.tensor;
-    std::vector<std::string> more{
-        "framework=rehearse",
-        "noise=null",
-        "cluster.placement=null",
-        "cluster.faults=null",
-        "cluster.background=null",
-        fmt::format("cluster.gpus={}", tensor),
-        fmt::format("plan={{tensor: {}, micro_batch: {}{}}}", tensor, sequences, graph ? ", cuda_graphs: step" : ""),
-        fmt::format("training.seq_len={}", tokens),
-        fmt::format("training.global_batch={}", sequences)};
-    if (scenario_.training.narrow()) more.insert(more.end(), {"training.precision=bf16", "training.fp8_params=false"});
-    if (scenario_.model.mtp_depth > 0) more.emplace_back("model.mtp_depth=0");  // predicts while training alone
-    if (scenario_.model.attention == model::AttentionKind::unfused) more.emplace_back("model.attention=flash");
-    return with_assignments(scenario_, assignments_, std::move(more), options_);
-  }
-
- private:
-  const plan::Scenario& scenario_;
-  const std::vector<std::string>& assignments_;
-  const Options& options_;
-};
 
 // What a device holds beside a cache and gradients, for either of two passes.
 void add_memory(const ForwardPass& pass, GenerationRun& run) {
@@ -82,22 +48,21 @@ GenerationRun simulate_generation(const plan::Scenario& scenario, const std::vec
   const plan::Generation& g = r.generation;
   const std::int64_t gpus = r.colocated() ? scenario.cluster.gpus : g.gpus, replicas = gpus / g.tensor;
   const std::int64_t longest = r.prompt_tokens + *std::max_element(responses.begin(), responses.end());
-  const ReplicaScenarios scenarios(scenario, assignments, options);
   GenerationRun run;
   run.bytes_per_token =
       cache_bytes_per_token(scenario.model, g.tensor, program::size_of(lower::dtype_of(scenario.training.precision)));
 
-  const std::int64_t together = std::max<std::int64_t>(1, kPrefillTokens / r.prompt_tokens);
-  const plan::Scenario prefills = scenarios.of(together, r.prompt_tokens, false);
+  const std::int64_t together = prefilled_at_once(scenario);
+  const plan::Scenario prefills = replica_scenario(scenario, assignments, together, r.prompt_tokens, false, options);
   Options own = options;
   own.machine = std::make_shared<Machine>(prefills, options);
-  if (own.machine->costs->device().cpu)
-    throw InputError(Diagnostic{"", 0, 0, "reinforcement", "is simulated for GPUs; the cluster's devices are CPUs",
-                                "cluster: {topology: dgx-h100, gpus: 16}"});
+  // CPUs launch no graphs; and where the host waits for how many rows experts get, none can be.
+  const bool graphs =
+      !own.machine->costs->device().cpu && (scenario.model.experts == 0 || scenario.model.capacity_factor > 0);
   const ForwardPass prefill = forward_pass(prefills, 0, 2, own);
   add_memory(prefill, run);
 
-  const std::int64_t share = (r.sequences() + replicas - 1) / replicas, most = std::min(g.sequences, share);
+  const std::int64_t most = decoded_at_once(scenario);
   // Layers with a sliding window read no more once the tokens cached fill it, a step's own aside.
   std::vector<std::int64_t> contexts{r.prompt_tokens, longest};
   if (const std::int64_t full = scenario.model.sliding_window - 1; full > r.prompt_tokens && full < longest)
@@ -106,7 +71,7 @@ GenerationRun simulate_generation(const plan::Scenario& scenario, const std::vec
   for (std::int64_t sequences = 1;; sequences = std::min(2 * sequences, most)) {
     DecodePoint& point = points.emplace_back();
     point.sequences = sequences;
-    const plan::Scenario decode = scenarios.of(sequences, 1, true);
+    const plan::Scenario decode = replica_scenario(scenario, assignments, sequences, 1, graphs, options);
     for (const std::int64_t context : contexts) {
       const ForwardPass pass = forward_pass(decode, context, 2, own);
       point.context.push_back(static_cast<double>(context)), point.cost.push_back(pass.cost);
@@ -117,7 +82,10 @@ GenerationRun simulate_generation(const plan::Scenario& scenario, const std::vec
     if (sequences == most) break;
   }
 
-  const Bytes memory = own.machine->costs->device().memory;
+  // A host's memory is its ranks' together.
+  const Bytes whole = own.machine->costs->device().memory;
+  const Bytes memory =
+      own.machine->costs->device().cpu ? Bytes(whole.count() / (scenario.cluster.gpus + g.gpus)) : whole;
   run.cache_bytes = g.memory.of(memory).count() - run.weight_bytes - run.other_bytes;
   const std::int64_t room = run.cache_bytes / run.bytes_per_token;
   if (run.cache_bytes < 0 || room < longest)

@@ -18,6 +18,7 @@
 #include "sim/run/prepared.h"
 #include "sim/run/reinforcement/forward_pass.h"
 #include "sim/run/reinforcement/generation.h"
+#include "sim/run/reinforcement/phases.h"
 #include "sim/run/reinforcement/weight_movement.h"
 
 namespace rehearse::run {

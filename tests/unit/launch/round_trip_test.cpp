@@ -294,6 +294,19 @@ TEST(Megatron, HasKeyHeadsAnglesAndNorms) {
   EXPECT_THROW(model_of(llama + "--rotary-base many"), InputError);
 }
 
+TEST(Megatron, FirstWeightsAreBroadcastWhereEachReplicaDrawsItsOwn) {
+  for (const bool broadcast : {false, true}) {
+    const plan::Scenario s = plan::read_scenario(
+        std::string(REHEARSE_SOURCE_DIR) + "/scenarios/gpt3-175b-tp8-pp16.yaml",
+        {std::string("training.first_weights=") + (broadcast ? "broadcast" : "seeded")}, REHEARSE_SOURCE_DIR);
+    const Exported exported = export_plan("megatron", s, 8);
+    EXPECT_EQ(exported.text.find("--data-parallel-random-init") != std::string::npos, broadcast) << exported.text;
+    for (const LeftOut& one : exported.left_out) EXPECT_NE(one.key, "training.first_weights") << one.why;
+    const Imported back = import_plan("x.sh", exported.text, {});
+    EXPECT_EQ(back.scenario.find("first_weights: broadcast") != std::string::npos, broadcast) << back.scenario;
+  }
+}
+
 // What Megatron-LM has a flag for is never among what is left out.
 TEST(Megatron, SaysItsOwnPlansInFull) {
   const plan::Scenario s = plan::read_scenario(

@@ -206,10 +206,10 @@ std::string dump(const Scenario& s) {
   out += fmt::format(" | {} {} {} {} {} {}", c.interval.ps(), static_cast<int>(c.mode), c.bytes.count(),
                      c.storage_bandwidth.per_s(), c.rank_bandwidth.per_s(), c.copy_bandwidth.per_s());
   const Reinforcement& r = s.reinforcement;
-  out += fmt::format(" | {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {}", r.given, static_cast<int>(r.algorithm),
-                     r.prompts, r.samples, r.prompt_tokens, r.response_tokens, r.response_sigma, r.max_response_tokens,
-                     r.epochs, r.packing, r.reference, r.reward, r.critic, r.scoring_micro_batch, r.offload,
-                     r.asynchronous);
+  out += fmt::format(" | {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {}", r.given,
+                     static_cast<int>(r.algorithm), r.prompts, r.samples, r.prompt_tokens, r.response_tokens,
+                     r.response_sigma, r.max_response_tokens, r.epochs, r.packing, r.reference, r.reward, r.critic,
+                     r.scoring_micro_batch, r.offload, r.asynchronous, r.clip, r.kl, r.rule_modulus);
   out += fmt::format(" {} {} {} {} {}", r.generation.gpus, r.generation.tensor, rehearse::text_of(r.generation.memory),
                      r.generation.sequences, r.generation.step_overhead.ps());
   return out + fmt::format(" | {}", fmt::join(s.calibrations, " "));

@@ -1,0 +1,392 @@
+// The conductor of a run; see learn.h. Ranks of all phases stand while one of them is at work.
+#include "execute/reinforcement/learn.h"
+
+#include <fmt/format.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <exception>
+#include <iterator>
+#include <memory>
+#include <numeric>
+#include <thread>
+
+#include "execute/reinforcement/generation.h"
+#include "execute/reinforcement/policy.h"
+#include "sim/base/check.h"
+#include "sim/base/diagnostics.h"
+
+namespace rehearse::execute {
+namespace {
+
+constexpr std::size_t kWarmUp = 2;  // steps
+
+std::int64_t memory_here() {
+  return static_cast<std::int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE);
+}
+
+// A run of a phase, and how many steps it had done at the end of each step of the training.
+struct Phase {
+  PhaseRun* run = nullptr;
+  int first_rank = 0;  // of the whole
+  std::vector<std::int64_t> marks;
+};
+
+class Learner {
+ public:
+  Learner(const LearningPlan& plan, const LearningOptions& options)
+      : scenario_(*plan.scenario),
+        r_(scenario_.reinforcement),
+        options_(options),
+        lengths_(plan.response_lengths),
+        scored_(plan.scoring.scenario->training.seq_len, plan.scoring.scenario->training.global_batch),
+        trained_(plan.update.scenario->training.seq_len, plan.update.scenario->training.global_batch),
+        actor_(plan.scoring, scored_, false),
+        reference_(plan.scoring, scored_, true),
+        updates_(plan.update, trained_, r_) {
+    const auto training = static_cast<int>(scenario_.cluster.gpus);
+    generating_ = r_.colocated() ? training : static_cast<int>(r_.generation.gpus);
+    Options own;
+    own.timeout = options.timeout, own.poll = options.poll;
+    const int threads = threads_per_rank(scenario_, training);
+    const auto make = [&](const PhasePlan& phase, Data& data, AskedSteps& steps, int total, bool losses) {
+      return std::make_unique<PhaseRun>(phase, data, steps, threads, total, losses, own);
+    };
+    actor_run_ = make(plan.scoring, scored_, actor_, options.steps, false);
+    if (r_.reference) reference_run_ = make(plan.scoring, scored_, reference_, options.steps, false);
+    own.before_op = options.before_op;
+    update_run_ = make(plan.update, trained_, updates_, static_cast<int>(options.steps * updates_a_step()), true);
+    own.before_op = nullptr, own.poll = nullptr;  // these are of threads of their own
+    const std::int64_t longest = r_.prompt_tokens + *std::max_element(lengths_.begin(), lengths_.end());
+    for (std::int64_t k = 0; k < generating_ / r_.generation.tensor; ++k)
+      replicas_.push_back(
+          std::make_unique<Replica>(plan.prefill, plan.decode, threads_per_rank(scenario_, generating_), own, longest));
+    for (PhaseRun* run : {actor_run_.get(), reference_run_.get(), update_run_.get()})
+      if (run != nullptr) phases_.push_back({run, 0, {}});
+    int first = r_.colocated() ? 0 : training;
+    for (const auto& replica : replicas_) {
+      for (PhaseRun* run : replica->runs()) phases_.push_back({run, first, {}});
+      first += static_cast<int>(r_.generation.tensor);
+    }
+    check_memory();
+  }
+
+  LearningOutcome run() {
+    for (const Phase& phase : phases_) phase.run->start();
+    LearningOutcome out;
+    const Clock::time_point began = Clock::now();
+    for (int step = 0; step < options_.steps; ++step) {
+      out.steps.push_back(one_step(step));
+      for (Phase& phase : phases_) phase.marks.push_back(phase.run->steps_done());
+      if (options_.on_step) options_.on_step(step, out.steps.back());
+    }
+    if (options_.keep_parameters) out.parameters = update_run_->parameters();
+    for (const Phase& phase : phases_) phase.run->finish();
+    out.result.wall_s = std::chrono::duration<double>(Clock::now() - began).count();
+    describe(out);
+    return out;
+  }
+
+ private:
+  std::int64_t updates_a_step() const { return r_.epochs * r_.sequences() / scenario_.training.global_batch; }
+
+  void check_memory() const {
+    std::int64_t needed = 0;
+    for (const Phase& phase : phases_) needed += phase.run->planned_bytes();
+    for (const auto& replica : replicas_) needed += replica->cache().bytes();
+    if (needed > memory_here())
+      throw DoesNotFit(fmt::format("does not fit in memory: the phases' ranks and caches need {} of this machine's {}",
+                                   format_bytes(Bytes(needed)), format_bytes(Bytes(memory_here()))));
+  }
+
+  // What `work` takes, in seconds.
+  template <class Work>
+  static double timed(const Work& work) {
+    const Clock::time_point began = Clock::now();
+    work();
+    return std::chrono::duration<double>(Clock::now() - began).count();
+  }
+
+  LearningStep one_step(int step) {
+    LearningStep done;
+    Rollout& rollout = rollout_;
+    rollout = new_rollout(scenario_, lengths_, step);
+    done.generation_s = timed([&] { generate(rollout, step); });
+    for (const auto& replica : replicas_)
+      if (replica->prefill_s + replica->decode_s > done.prefill_s + done.decode_s)
+        done.prefill_s = replica->prefill_s, done.decode_s = replica->decode_s;
+    scored_.set(&rollout), trained_.set(&rollout);
+    actor_.set(&rollout);
+    if (r_.reference) reference_.set(&rollout);
+    done.actor_scoring_s = timed([&] { actor_run_->step(); });
+    if (r_.reference) done.reference_scoring_s = timed([&] { reference_run_->step(); });
+    done.rewards_s = timed([&] {
+      for (Response& response : rollout.sequences)
+        response.reward = rule_reward(response, r_.prompt_tokens, r_.rule_modulus);
+      set_advantages(rollout, r_.samples);
+    });
+    const auto sequences = static_cast<double>(rollout.sequences.size());
+    for (const Response& response : rollout.sequences) done.reward += response.reward / sequences;
+    done.distance = mean_distance(rollout);
+    std::vector<double> losses;
+    done.training_s = timed([&] {
+      for (std::int64_t u = 0; u < updates_a_step(); ++u) {
+        update_run_->step();
+        losses.push_back(update_run_->loss());
+      }
+    });
+    done.loss = std::accumulate(losses.begin(), losses.end(), 0.0) / static_cast<double>(losses.size());
+    done.weights_s = timed([&] { move_weights(); });
+    if (options_.on_rollout) options_.on_rollout(step, rollout, losses);
+    return done;
+  }
+
+  // Replicas in a thread each, while this one looks whether to go on.
+  void generate(Rollout& rollout, int step) {
+    std::vector<std::exception_ptr> errors(replicas_.size());
+    std::atomic<std::size_t> ended = 0;
+    std::atomic<int> first = -1;
+    std::vector<std::thread> threads;
+    const auto stop_all = [this] {
+      for (const Phase& phase : phases_) phase.run->stop();
+    };
+    for (std::size_t k = 0; k < replicas_.size(); ++k)
+      threads.emplace_back([&, k] {
+        try {
+          replicas_[k]->generate(rollout, sequences_of(k), step);
+        } catch (...) {
+          errors[k] = std::current_exception();
+          int none = -1;
+          if (first.compare_exchange_strong(none, static_cast<int>(k))) stop_all();
+        }
+        ++ended;
+      });
+    std::exception_ptr told;
+    while (ended < replicas_.size()) {
+      try {
+        if (options_.poll && !told) options_.poll();
+      } catch (...) {
+        told = std::current_exception();
+        stop_all();
+      }
+      std::this_thread::sleep_for(std::chrono::microseconds(200));
+    }
+    for (std::thread& thread : threads) thread.join();
+    if (told) std::rethrow_exception(told);
+    if (first >= 0) std::rethrow_exception(errors[static_cast<std::size_t>(first.load())]);
+  }
+
+  std::vector<std::int64_t> sequences_of(std::size_t replica) const {
+    const auto replicas = static_cast<std::int64_t>(replicas_.size()), k = static_cast<std::int64_t>(replica);
+    std::vector<std::int64_t> own;
+    for (std::int64_t i = k * r_.sequences() / replicas; i < (k + 1) * r_.sequences() / replicas; ++i) own.push_back(i);
+    return own;
+  }
+
+  void move_weights() {
+    const Parameters weights = update_run_->parameters();
+    actor_run_->assign(weights);
+    moved_ = 0;
+    for (const auto& replica : replicas_)
+      for (PhaseRun* run : replica->runs()) moved_ += run->assign(weights);
+  }
+
+  void describe(LearningOutcome& out) const {
+    result::Result& r = out.result;
+    r.source = "measured";
+    r.scenario_name = scenario_.name, r.scenario_file = scenario_.file;
+    r.ranks = scenario_.cluster.gpus + r_.generation.gpus;
+    r.steps = options_.steps;
+    for (const LearningStep& step : out.steps) r.loss.push_back(step.loss);
+    r.memory_capacity = memory_here() / r.ranks;
+    rusage usage{};
+    getrusage(RUSAGE_SELF, &usage);
+    r.peak_rss_bytes = usage.ru_maxrss * 1024;
+    for (const Phase& phase : phases_) out.held_bytes += phase.run->held_bytes();
+    for (const auto& replica : replicas_) out.cache_bytes += replica->cache().bytes();
+    add_program(update_run_->program(), update_run_->scenario(), update_run_->grid(), false, r);
+    r.model_flops *= static_cast<double>(updates_a_step()), r.hardware_flops *= static_cast<double>(updates_a_step());
+    r.flop_formula += "; of training alone, over the whole step";
+    r.arena_bytes = out.held_bytes, r.planned_bytes = 0;
+    for (const Phase& phase : phases_) r.planned_bytes += phase.run->planned_bytes();
+    add_step(out);
+  }
+
+  // The step of the median time after those that warm up stands for all.
+  void add_step(LearningOutcome& out) const {
+    result::Result& r = out.result;
+    std::vector<std::pair<double, std::size_t>> times;
+    for (std::size_t s = std::min(kWarmUp, out.steps.size() - 1); s < out.steps.size(); ++s)
+      times.emplace_back(out.steps[s].seconds(), s);
+    std::sort(times.begin(), times.end());
+    const std::size_t chosen = times[(times.size() - 1) / 2].second;
+    const LearningStep& step = out.steps[chosen];
+    r.interval_low_s = times.front().first, r.interval_high_s = times.back().first;
+    r.step_time_ps = Time::from_seconds(step.seconds()).ps();
+    out.shares = shares(out.steps);
+    add_breakdown(out.shares, chosen, r);
+
+    const std::int64_t tokens = std::accumulate(lengths_.begin(), lengths_.end(), std::int64_t{0});
+    r.tokens_per_s = static_cast<double>(tokens + r_.prompt_tokens * r_.sequences()) / step.seconds();
+    r.tokens_per_s_per_gpu = r.tokens_per_s / static_cast<double>(r.ranks);
+    result::Reinforcement& f = r.reinforcement;
+    f.known = true;
+    f.algorithm = "grpo";
+    f.colocated = r_.colocated();
+    f.prompts = r_.prompts, f.samples = r_.samples, f.updates = updates_a_step();
+    f.prompt_tokens = static_cast<double>(r_.prompt_tokens);
+    f.response_tokens = static_cast<double>(tokens) / static_cast<double>(r_.sequences());
+    f.longest_response = *std::max_element(lengths_.begin(), lengths_.end());
+    f.training_gpus = scenario_.cluster.gpus, f.generating_gpus = generating_;
+    f.replicas = static_cast<std::int64_t>(replicas_.size());
+    f.update_ps = Time::from_seconds(step.training_s).ps() / f.updates;
+    f.prefill_ps = Time::from_seconds(step.prefill_s).ps(), f.decode_ps = Time::from_seconds(step.decode_s).ps();
+    std::int64_t most_cached = 0;
+    for (const auto& replica : replicas_) {
+      f.decode_steps = std::max(f.decode_steps, replica->decode_steps);
+      f.sequences_at_once = std::max(f.sequences_at_once, replica->sequences_at_once);
+      most_cached = std::max(most_cached, replica->most_cached);
+    }
+    f.generated_tokens_per_s = step.generation_s > 0 ? static_cast<double>(tokens) / step.generation_s : 0;
+    f.cache_bytes_per_token = replicas_.front()->cache().bytes_per_token();
+    f.cache_bytes = replicas_.front()->cache().bytes() / r_.generation.tensor;
+    f.most_cached_bytes = most_cached * f.cache_bytes_per_token;
+    f.moved_bytes = moved_;
+    const auto add = [&f](const char* name, const char* devices, double seconds) {
+      f.phases.push_back({name, devices, Time::from_seconds(seconds).ps(), 0, 0});
+    };
+    const char* const training = r_.colocated() ? "all" : "training";
+    add("generation", r_.colocated() ? "all" : "generating", step.generation_s);
+    add("actor scoring", training, step.actor_scoring_s);
+    if (r_.reference) add("reference scoring", training, step.reference_scoring_s);
+    add("rewards", training, step.rewards_s);
+    add("actor training", training, step.training_s);
+    add("weights", "all", step.weights_s);
+    for (const LearningStep& each : out.steps) {
+      f.rewards.push_back(each.reward);
+      if (r_.reference) f.distances.push_back(each.distance);
+    }
+  }
+
+  // By rank and step: its accounts of the phases' steps; what is in none of them is `other`.
+  StepShares shares(const std::vector<LearningStep>& steps) const {
+    const auto ranks = static_cast<std::size_t>(scenario_.cluster.gpus + r_.generation.gpus);
+    StepShares all(ranks, std::vector<Shares>(steps.size()));
+    for (const Phase& phase : phases_) {
+      const std::vector<std::vector<Shares>> own = phase.run->shares();
+      for (std::size_t rank = 0; rank < own.size(); ++rank)
+        for (std::size_t step = 0; step < steps.size(); ++step) {
+          Shares& sum = all[static_cast<std::size_t>(phase.first_rank) + rank][step];
+          const std::int64_t begin = step == 0 ? 0 : phase.marks[step - 1];
+          for (auto s = static_cast<std::size_t>(begin); s < static_cast<std::size_t>(phase.marks[step]); ++s)
+            for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += own[rank][s][i];
+        }
+    }
+    for (std::vector<Shares>& rank : all)
+      for (std::size_t step = 0; step < steps.size(); ++step) {
+        std::int64_t left = Time::from_seconds(steps[step].seconds()).ps();
+        for (const std::int64_t share : rank[step]) left -= share;
+        if (left >= 0)
+          rank[step][static_cast<std::size_t>(result::Share::other)] += left;
+        else
+          *std::max_element(rank[step].begin(), rank[step].end()) += left;
+      }
+    return all;
+  }
+
+  static void add_breakdown(const StepShares& shares, std::size_t step, result::Result& r) {
+    std::int64_t left = r.step_time_ps;
+    for (std::size_t i = 0; i < r.breakdown_ps.size(); ++i) {
+      for (const std::vector<Shares>& rank : shares) r.breakdown_ps[i] += rank[step][i];
+      left -= r.breakdown_ps[i] /= r.ranks;
+    }
+    *std::max_element(r.breakdown_ps.begin(), r.breakdown_ps.end()) += left;  // of rounding
+  }
+
+  const plan::Scenario& scenario_;
+  const plan::Reinforcement& r_;
+  const LearningOptions& options_;
+  std::vector<std::int64_t> lengths_;
+  int generating_ = 1;
+  std::int64_t moved_ = 0;
+  Rollout rollout_;  // of the step; outlives ranks that are at it when the run fails
+  RolloutData scored_, trained_;
+  ScoringSteps actor_, reference_;
+  UpdateSteps updates_;
+  std::unique_ptr<PhaseRun> actor_run_, reference_run_, update_run_;
+  std::vector<std::unique_ptr<Replica>> replicas_;
+  std::vector<Phase> phases_;
+};
+
+}  // namespace
+
+void check_learnable(const plan::Scenario& scenario, int steps) {
+  const plan::Reinforcement& r = scenario.reinforcement;
+  Diagnostics problems;
+  const auto refuse = [&](bool wrong, const char* path, const std::string& message, const char* hint) {
+    if (wrong) problems.add({"", 0, 0, path, message, hint});
+  };
+  constexpr const char* kSimulated = ": it is simulated only";
+  refuse(r.has_critic(), "reinforcement.algorithm", fmt::format("ppo is not performed yet{}", kSimulated), "grpo");
+  refuse(r.reward != "rule", "reinforcement.reward",
+         fmt::format("a reward model, '{}', is not performed yet{}", r.reward, kSimulated), "rule");
+  refuse(r.packing, "reinforcement.packing", fmt::format("packed rows are not performed yet{}", kSimulated), "false");
+  refuse(r.offload, "reinforcement.offload",
+         "on this machine's CPUs the memory of devices is the host's, and nothing is copied between them", "false");
+  refuse(r.asynchronous, "reinforcement.asynchronous",
+         fmt::format("generation while others train is not performed yet{}", kSimulated), "false");
+  refuse(r.generation.step_overhead > Time(), "reinforcement.generation.overhead",
+         "what a host takes between decode steps is measured, not given, where these are performed", "0");
+  refuse(r.samples < 2, "reinforcement.samples",
+         "a single response to a prompt has no group that its advantage could be told by", "2 or more");
+  refuse(r.rule_modulus > scenario.model.vocab, "reinforcement.rule_modulus",
+         fmt::format("{} is more than the {} tokens of the vocabulary", r.rule_modulus, scenario.model.vocab),
+         "at most model.vocab");
+  refuse(scenario.model.experts > 0, "model", fmt::format("models with experts are not performed yet{}", kSimulated),
+         "gpt or llama");
+  refuse(scenario.model.mtp_depth > 0, "model.mtp_depth",
+         fmt::format("modules of multi-token prediction are not performed yet{}", kSimulated), "0");
+  refuse(scenario.model.dropout > 0, "model.dropout",
+         "probabilities of responses are those of the model that gave them, which drops nothing", "0");
+  refuse(scenario.plan.context > 1, "plan.context",
+         fmt::format("sequences spread over context ranks are not performed yet{}", kSimulated), "1");
+  const std::int64_t ranks = scenario.cluster.gpus + r.generation.gpus;
+  refuse(ranks > kMaxRanks, "cluster.gpus",
+         fmt::format("{} ranks as threads of this machine; at most {} are performed", ranks, kMaxRanks),
+         "rehearse simulate takes any number");
+  const std::int64_t rows = r.scoring_micro_batch > 0 ? r.scoring_micro_batch : scenario.plan.micro_batch,
+                     unit = rows * scenario.plan.data;
+  refuse(r.sequences() % unit != 0, "reinforcement.scoring_micro_batch",
+         fmt::format("{} sequences are no whole micro-batches of {} on {} replicas, which they are scored in",
+                     r.sequences(), rows, scenario.plan.data),
+         "a divisor of the sequences of a replica");
+  refuse(steps < 1, "", fmt::format("{} steps; at least one", steps), "");
+  problems.throw_if_any();
+}
+
+LearningOutcome learn(const LearningPlan& plan, const LearningOptions& options) {
+  check_learnable(*plan.scenario, options.steps);
+  return Learner(plan, options).run();
+}
+
+std::string learning_table(const std::vector<LearningStep>& steps) {
+  std::string out =
+      "step,loss,reward,distance,end_s,step_s,generation_s,prefill_s,decode_s,actor_scoring_s,reference_scoring_s,"
+      "rewards_s,training_s,weights_s\n";
+  double end = 0;
+  for (std::size_t s = 0; s < steps.size(); ++s) {
+    const LearningStep& one = steps[s];
+    end += one.seconds();
+    fmt::format_to(std::back_inserter(out), "{},{},{},{},{:.9f},{:.9f}", s + 1, one.loss, one.reward, one.distance, end,
+                   one.seconds());
+    for (const double phase : {one.generation_s, one.prefill_s, one.decode_s, one.actor_scoring_s,
+                               one.reference_scoring_s, one.rewards_s, one.training_s, one.weights_s})
+      fmt::format_to(std::back_inserter(out), ",{:.9f}", phase);
+    out += '\n';
+  }
+  return out;
+}
+
+}  // namespace rehearse::execute

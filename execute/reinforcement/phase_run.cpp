@@ -1,0 +1,190 @@
+// See phase_run.h.
+#include "execute/reinforcement/phase_run.h"
+
+#include <algorithm>
+#include <exception>
+#include <thread>
+
+#include "execute/processes/local_world.h"
+#include "execute/program_check.h"
+#include "execute/rank/cpu_rank.h"
+#include "execute/rank/initial_values.h"
+#include "sim/base/check.h"
+#include "sim/base/half.h"
+
+namespace rehearse::execute {
+
+// Without a deadline: who asks for steps is at work, or has the world stopped.
+bool AskedSteps::begin(int rank, std::int64_t step, const RankMemory& memory) {
+  std::unique_lock lock(mutex_);
+  if (step == 0) {
+    memories_[static_cast<std::size_t>(rank)] = memory;
+    ++standing_;
+    changed_.notify_all();
+  }
+  wait_for(
+      lock, changed_, *stop_, std::chrono::milliseconds(0), [&] { return asked_ > step || over_; },
+      [] { return std::vector<int>(); });
+  return asked_ > step;
+}
+
+void AskedSteps::end(int) {
+  const std::lock_guard lock(mutex_);
+  ++ended_;
+  changed_.notify_all();
+}
+
+PhaseRun::PhaseRun(const PhasePlan& plan, Data& data, AskedSteps& asked, int threads_per_rank, int steps, bool losses,
+                   const Options& options)
+    : plan_(plan),
+      asked_(asked),
+      options_(options),
+      grid_(plan.scenario->grid()),
+      timelines_(make_timelines(*plan.program, grid_)),
+      world_(make_local_world(grid_.ranks(), options.timeout)) {
+  options_.steps = steps, options_.record = false;
+  check_program(*plan_.program, grid_);
+  const int slots = check_memory_reuse(*plan_.program, grid_, timelines_, false);
+  asked_.stop_ = &world_->stop();
+  asked_.memories_.resize(static_cast<std::size_t>(grid_.ranks()));
+  run_ = std::make_unique<Run>(Run{*plan_.scenario,
+                                   *plan_.program,
+                                   grid_,
+                                   options_,
+                                   data,
+                                   *world_,
+                                   timelines_,
+                                   threads_per_rank,
+                                   world_->knows_arrivals(),
+                                   {},
+                                   slots});
+  run_->phase = &asked_;
+  for (int r = 0; r < grid_.ranks(); ++r)
+    if (losses && run_->timeline(r).loss >= 0 && grid_.coordinate(r, Axis::tensor) == 0) reporters_.push_back(r);
+  for (int r = 0; r < grid_.ranks(); ++r)
+    ranks_.push_back(
+        std::make_unique<CpuRank>(*run_, r, std::find(reporters_.begin(), reporters_.end(), r) != reporters_.end()));
+}
+
+PhaseRun::~PhaseRun() {
+  if (!started_) return;
+  stop();
+  for (const auto& rank : ranks_) rank->join();
+}
+
+void PhaseRun::fail() {
+  throw RankFailure(world_->failures().report([this](int rank) { return run_->whereabouts(rank); }));
+}
+
+template <class Ready>
+void PhaseRun::wait(const Ready& ready) {
+  std::unique_lock lock(asked_.mutex_);
+  while (!ready()) {
+    if (world_->stop().requested()) {
+      lock.unlock();
+      fail();
+    }
+    asked_.changed_.wait_for(lock, kLook);
+  }
+}
+
+void PhaseRun::start() {
+  std::vector<std::exception_ptr> errors(ranks_.size());
+  std::vector<std::thread> threads;
+  for (std::size_t i = 0; i < ranks_.size(); ++i)
+    threads.emplace_back([&, i] {
+      try {
+        ranks_[i]->initialise();
+      } catch (...) {
+        errors[i] = std::current_exception();
+        world_->stop().request();
+      }
+    });
+  for (auto& thread : threads) thread.join();
+  for (const auto& error : errors)
+    if (error) std::rethrow_exception(error);
+  run_->began = world_->begin();
+  started_ = true;
+  for (const auto& rank : ranks_) rank->start();
+  wait([this] { return asked_.standing_ == grid_.ranks(); });
+}
+
+void PhaseRun::step() {
+  {
+    const std::lock_guard lock(asked_.mutex_);
+    ++asked_.asked_;
+  }
+  asked_.changed_.notify_all();
+  wait([this] { return asked_.ended_ == asked_.asked_ * grid_.ranks(); });
+}
+
+double PhaseRun::loss() {
+  const std::optional<double> loss = world_->loss(asked_.asked_ - 1, reporters_);
+  REHEARSE_CHECK(loss.has_value(), "a step that has ended has no loss");
+  return *loss;
+}
+
+void PhaseRun::finish() {
+  {
+    const std::lock_guard lock(asked_.mutex_);
+    asked_.over_ = true;
+  }
+  asked_.changed_.notify_all();
+  for (const auto& rank : ranks_) rank->join();
+}
+
+std::vector<std::vector<Shares>> PhaseRun::shares() const {
+  std::vector<std::vector<Shares>> all;
+  for (const auto& rank : ranks_) all.push_back(rank->shares());
+  return all;
+}
+
+std::int64_t PhaseRun::held_bytes() const {
+  std::int64_t sum = 0;
+  for (const auto& rank : ranks_) sum += rank->held_bytes();
+  return sum;
+}
+
+std::int64_t PhaseRun::planned_bytes() const {
+  std::int64_t sum = 0;
+  for (int r = 0; r < grid_.ranks(); ++r) {
+    const auto& memory = run_->timeline(r).memory;
+    sum += memory.arena_bytes + memory.host_bytes;
+  }
+  return sum;
+}
+
+Parameters PhaseRun::parameters() const {
+  Parameters whole;
+  for (int r = 0; r < grid_.ranks(); ++r)
+    collect(run_->timeline(r), grid_, r, ranks_[static_cast<std::size_t>(r)]->parameters(), whole);
+  return whole;
+}
+
+// Where one has a longer vocabulary's table than the other, both padded, the rows that both have are the same.
+std::int64_t PhaseRun::assign(const Parameters& whole) {
+  std::int64_t bytes = 0;
+  for (int r = 0; r < grid_.ranks(); ++r) {
+    const Timeline& timeline = run_->timeline(r);
+    const RankMemory& memory = asked_.memories_[static_cast<std::size_t>(r)];
+    std::vector<Piece> pieces = parameter_pieces(timeline, grid_, r);
+    for (const Piece& master : master_pieces(timeline, grid_, r)) pieces.push_back(master);
+    for (const Piece& p : pieces) {
+      const program::Buffer& b = timeline.role->buffers[static_cast<std::size_t>(p.buffer)];
+      const auto found = whole.find(parameter_name(b));
+      REHEARSE_CHECK(found != whole.end(), "no parameter '{}' moves", parameter_name(b));
+      const auto there = static_cast<std::int64_t>(found->second.size());
+      for (const Extent& extent : extents_of(b, grid_.coordinate(r, Axis::tensor), grid_.position(r, b.init.spread))) {
+        const std::int64_t begin = std::max(extent.local, p.first), global = extent.global + begin - extent.local,
+                           end = std::min({extent.local + extent.count, p.first + p.count, begin + there - global});
+        if (begin >= end) continue;
+        from_float(p.type, found->second.data() + global, end - begin,
+                   memory.at(p.offset + (begin - p.first) * size_of(p.type)));
+        bytes += (end - begin) * size_of(p.type);
+      }
+    }
+  }
+  return bytes;
+}
+
+}  // namespace rehearse::execute

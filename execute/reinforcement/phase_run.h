@@ -1,0 +1,87 @@
+// The ranks of one Program of a phase: threads that stand until a step is asked for. What a phase does with its ops
+// beside them is a PhaseSteps' of its own (generation.h, policy.h).
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "execute/performer.h"
+#include "execute/rank/phase_steps.h"
+#include "execute/rank/run.h"
+
+namespace rehearse::execute {
+
+// A phase's plan; what it names outlives it.
+struct PhasePlan {
+  const plan::Scenario* scenario = nullptr;
+  const program::Program* program = nullptr;
+};
+
+// Begins and ends steps; `perform` is a derived class's.
+class AskedSteps : public PhaseSteps {
+ public:
+  bool begin(int rank, std::int64_t step, const RankMemory& memory) override;
+  void end(int rank) override;
+
+ private:
+  friend class PhaseRun;
+  Stop* stop_ = nullptr;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::int64_t asked_ = 0, ended_ = 0;  // steps; ends of steps, of all ranks
+  int standing_ = 0;                    // ranks that wait for their first step
+  bool over_ = false;
+  std::vector<RankMemory> memories_;
+};
+
+class PhaseRun {
+ public:
+  // `steps`: what learning rates know of; a step asked for is another. `losses`: each step's is taken.
+  PhaseRun(const PhasePlan& plan, Data& data, AskedSteps& asked, int threads_per_rank, int steps, bool losses,
+           const Options& options);
+  ~PhaseRun();
+  PhaseRun(const PhaseRun&) = delete;
+  PhaseRun& operator=(const PhaseRun&) = delete;
+
+  void start();  // and waits until all ranks stand
+  // A step of all ranks. Throws RankFailure.
+  void step();
+  double loss();  // of the last step
+  void finish();  // after which shares() are
+  std::int64_t steps_done() const { return asked_.asked_; }
+  std::vector<std::vector<Shares>> shares() const;  // by rank and step
+  std::int64_t held_bytes() const;
+  std::int64_t planned_bytes() const;
+
+  const plan::Scenario& scenario() const { return *plan_.scenario; }
+  const program::Program& program() const { return *plan_.program; }
+  const plan::RankGrid& grid() const { return grid_; }
+  // While the ranks stand: all parameters, and others in their place; how many bytes were written.
+  Parameters parameters() const;
+  std::int64_t assign(const Parameters& whole);
+  void stop() { world_->stop().request(); }
+
+ private:
+  template <class Ready>
+  void wait(const Ready& ready);
+  [[noreturn]] void fail();
+
+  PhasePlan plan_;
+  AskedSteps& asked_;
+  Options options_;
+  plan::RankGrid grid_;
+  std::vector<Timeline> timelines_;
+  std::unique_ptr<World> world_;
+  std::unique_ptr<Run> run_;
+  std::vector<int> reporters_;
+  std::vector<std::unique_ptr<Rank>> ranks_;
+  bool started_ = false;
+};
+
+}  // namespace rehearse::execute

@@ -1,0 +1,86 @@
+// See phases.h.
+#include "sim/run/reinforcement/phases.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "sim/lower/lower.h"
+#include "sim/run/reinforcement/rollout.h"
+
+namespace rehearse::run {
+
+plan::Scenario with_assignments(const plan::Scenario& scenario, const std::vector<std::string>& own,
+                                std::vector<std::string> more, const Options& options) {
+  std::vector<std::string> all = own;
+  all.emplace_back("reinforcement=null");
+  for (std::string& each : more) all.push_back(std::move(each));
+  return plan::read_scenario(scenario.file, all, options.data_root, scenario.purpose);
+}
+
+void make_forward_only(plan::Scenario& scenario, std::int64_t cached) {
+  plan::Plan& p = scenario.plan;
+  p.forward_only = true, p.cached_tokens = cached;
+  p.recompute = plan::Recompute::none, p.offload_activations = p.offload_optimizer = false;
+  if (p.zero == 1 || p.zero == 2) p.zero = 0;
+}
+
+plan::Scenario replica_scenario(const plan::Scenario& scenario, const std::vector<std::string>& assignments,
+                                std::int64_t sequences, std::int64_t tokens, bool graph, const Options& options) {
+  const std::int64_t tensor = scenario.reinforcement.generation.tensor;
+  std::vector<std::string> more{
+      "framework=rehearse",
+      "noise=null",
+      "cluster.placement=null",
+      "cluster.faults=null",
+      "cluster.background=null",
+      fmt::format("cluster.gpus={}", tensor),
+      fmt::format("plan={{tensor: {}, micro_batch: {}{}}}", tensor, sequences, graph ? ", cuda_graphs: step" : ""),
+      fmt::format("training.seq_len={}", tokens),
+      fmt::format("training.global_batch={}", sequences)};
+  if (scenario.training.narrow()) more.insert(more.end(), {"training.precision=bf16", "training.fp8_params=false"});
+  if (scenario.model.mtp_depth > 0) more.emplace_back("model.mtp_depth=0");  // predicts while training alone
+  if (scenario.model.attention == model::AttentionKind::unfused) more.emplace_back("model.attention=flash");
+  return with_assignments(scenario, assignments, std::move(more), options);
+}
+
+std::int64_t decoded_at_once(const plan::Scenario& scenario) {
+  const plan::Reinforcement& r = scenario.reinforcement;
+  const std::int64_t gpus = r.colocated() ? scenario.cluster.gpus : r.generation.gpus,
+                     replicas = gpus / r.generation.tensor;
+  return std::min(r.generation.sequences, (r.sequences() + replicas - 1) / replicas);
+}
+
+std::int64_t prefilled_at_once(const plan::Scenario& scenario) {
+  return std::clamp<std::int64_t>(kPrefillTokens / scenario.reinforcement.prompt_tokens, 1, decoded_at_once(scenario));
+}
+
+PerformedPhases performed_phases(const plan::Scenario& scenario, const std::vector<std::string>& assignments,
+                                 const Options& options) {
+  const plan::Reinforcement& r = scenario.reinforcement;
+  PerformedPhases phases;
+  phases.response_lengths = response_lengths(r, r.longest_response(scenario.training.seq_len), scenario.training.seed);
+  const auto lower_to = [](PerformedPhase& phase, plan::Scenario&& of) {
+    phase.scenario = std::move(of);
+    phase.program = lower::lower(phase.scenario);
+  };
+  plan::Scenario prefill =
+      replica_scenario(scenario, assignments, prefilled_at_once(scenario), r.prompt_tokens, false, options);
+  make_forward_only(prefill, 0);
+  lower_to(phases.prefill, std::move(prefill));
+  plan::Scenario decode = replica_scenario(scenario, assignments, decoded_at_once(scenario), 1, false, options);
+  // Behind as many tokens as there ever are: layers have their windows.
+  const auto longest = std::max_element(phases.response_lengths.begin(), phases.response_lengths.end());
+  make_forward_only(decode, r.prompt_tokens + *longest);
+  lower_to(phases.decode, std::move(decode));
+  const std::int64_t rows = r.scoring_micro_batch > 0 ? r.scoring_micro_batch : scenario.plan.micro_batch;
+  plan::Scenario scoring = with_assignments(
+      scenario, assignments,
+      {fmt::format("training.global_batch={}", r.sequences()), fmt::format("plan.micro_batch={}", rows)}, options);
+  make_forward_only(scoring, 0);
+  lower_to(phases.scoring, std::move(scoring));
+  lower_to(phases.update, with_assignments(scenario, assignments, {}, options));
+  return phases;
+}
+
+}  // namespace rehearse::run

@@ -1,0 +1,91 @@
+// rehearse execute of a scenario with section `reinforcement`: what it prints and writes, that it is set beside its
+// simulation, and what is refused with its place.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "program.h"
+
+namespace rehearse::e2e {
+namespace {
+
+constexpr const char* kLocal = "gpt-tiny-grpo-local";
+
+TEST(Learning, IsPerformedAndComparedPhaseByPhase) {
+  const Folder folder;
+  const Outcome r = run({"execute", kLocal, "--steps", "3", "--log-every", "1", "-o", folder / "measured", "--metrics",
+                         folder / "metrics.prom"});
+  EXPECT_EQ(r.status, 0) << r.err;
+  for (const char* phase : {"generation", "actor scoring", "reference scoring", "rewards", "actor training", "weights"})
+    EXPECT_TRUE(has(r.out, std::string("\n  ") + phase + " ")) << phase << r.out;
+  EXPECT_TRUE(has(r.out, "4 updates of 32 sequences")) << r.out;
+  EXPECT_TRUE(has(r.err, "step 3  reward 0.")) << r.err;
+  EXPECT_TRUE(has(read(folder / "measured/steps.csv"), "\n3,1,")) << "step 3 of rank 1";
+  const std::string steps = read(folder / "measured/learning.csv");
+  EXPECT_EQ(std::count(steps.begin(), steps.end(), '\n'), 4) << steps;
+  EXPECT_TRUE(has(steps, "step,loss,reward,distance,end_s,step_s,generation_s,prefill_s,decode_s,")) << steps;
+  EXPECT_TRUE(has(read(folder / "measured/result.json"), "\"rewards\"")) << "result.json";
+  EXPECT_TRUE(has(read(folder / "metrics.prom"), "loss")) << "metrics";
+
+  const Outcome simulated = run({"simulate", kLocal, "--calibration", "a100-sxm-80g", "-o", folder / "simulated"});
+  ASSERT_EQ(simulated.status, 0) << simulated.err;
+  const Outcome compared = run({"compare", folder / "simulated", folder / "measured", "-o", folder / "compared"});
+  EXPECT_EQ(compared.status, 0) << compared.err;
+  for (const char* line : {"generation", "  prefill", "  decode", "actor training", "rewards", "step"})
+    EXPECT_TRUE(has(compared.out, std::string("\n  ") + line + " ")) << line << compared.out;
+  EXPECT_TRUE(has(read(folder / "compared/compare.csv"), "phase,first_s,second_s\ngeneration,"));
+}
+
+TEST(Learning, RefusesWhatIsNotPerformedWithItsPlace) {
+  struct Refused {
+    std::string set, says, too = "reinforcement.prompts=8";
+  };
+  for (const auto& [set, says, too] :
+       {Refused{"reinforcement.algorithm=ppo", "ppo is not performed"},
+        Refused{"reinforcement.packing=true", "packed rows are not performed"},
+        Refused{"reinforcement.offload=true", "the memory of devices is the host's"},
+        Refused{"reinforcement.reward=same", "a reward model, 'same', is not performed"},
+        Refused{"reinforcement.samples=1", "no group that its advantage could be told by", "reinforcement.prompts=32"},
+        Refused{"reinforcement.rule_modulus=17", "17 is more than the 16 tokens"},
+        Refused{"reinforcement.scoring_micro_batch=48", "no whole micro-batches of 48"},
+        Refused{"reinforcement.generation.overhead=1ms", "is measured, not given"},
+        Refused{"model.dropout=0.1", "which drops nothing"}}) {
+    const Outcome r = run({"execute", kLocal, "--steps", "1", "--set", set, "--set", too});
+    EXPECT_EQ(r.status, 2) << set << r.err;
+    EXPECT_TRUE(has(r.err, says)) << set << r.err;
+    EXPECT_TRUE(has(r.err, set.substr(0, set.find('=')))) << set << r.err;
+  }
+  // In the file: with its line.
+  const Folder folder;
+  std::string text = read(std::string(REHEARSE_SOURCE_DIR) + "/scenarios/gpt-tiny-grpo-local.yaml");
+  const auto at = text.find("packing: false");
+  ASSERT_NE(at, std::string::npos);
+  text.replace(at, 14, "packing: true");
+  const std::string packed = folder.write("packed.yaml", text);
+  const auto line = std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(at), '\n') + 1;
+  const Outcome r = run({"execute", packed});
+  EXPECT_EQ(r.status, 2) << r.err;
+  EXPECT_TRUE(has(r.err, "packed.yaml:" + std::to_string(line) + ":")) << r.err;
+  for (const std::vector<std::string>& options : std::vector<std::vector<std::string>>{
+           {"--ranks", "gloo"}, {"--baseline"}, {"--checkpoint", folder / "saved"}, {"--epochs", "1"}}) {
+    std::vector<std::string> command = {"execute", kLocal};
+    command.insert(command.end(), options.begin(), options.end());
+    const Outcome refused = run(command);
+    EXPECT_EQ(refused.status, 2) << options.front() << refused.err;
+    EXPECT_TRUE(has(refused.err, options.front())) << refused.err;
+  }
+}
+
+TEST(Learning, WrongNumbersAreRefusedWithTheirKeys) {
+  for (const char* set : {"reinforcement.clip=0", "reinforcement.clip=2", "reinforcement.kl=-1",
+                          "reinforcement.rule_modulus=1", "reinforcement.rule_modulus=x"}) {
+    const Outcome r = run({"execute", kLocal, "--set", set});
+    EXPECT_EQ(r.status, 2) << set << r.err;
+    EXPECT_TRUE(has(r.err, std::string(set, std::string(set).find('=')))) << r.err;
+  }
+}
+
+}  // namespace
+}  // namespace rehearse::e2e

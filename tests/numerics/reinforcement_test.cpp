@@ -1,0 +1,366 @@
+// Reinforcement learning performed, against group relative policy optimisation written plainly on a model that shares
+// no code with lowering, kernels or the Performer: tokens are those that a whole forward pass over all tokens so far
+// gives at each place, probabilities, losses and, through the steps that follow, gradients are the same. Only first
+// weights, prompts, lengths and the numbers that tokens are drawn by are handed over.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "execute/reinforcement/learn.h"
+#include "execute/reinforcement/rollout.h"
+#include "sim/run/reinforcement/phases.h"
+#include "tests/numerics/plain_gpt.h"
+#include "tests/numerics/plain_runs.h"
+#include "tests/support/temporary.h"
+
+namespace rehearse::numerics {
+namespace {
+
+// Two epochs at this rate take ratios of probabilities out of 1 - clip to 1 + clip, and sequences join while others are
+// decoded.
+const char* const kLearning = R"(
+rehearse: 1
+model: {family: gpt, layers: 2, hidden: 24, heads: 6, head_dim: 8, ffn_hidden: 40, vocab: 61, max_seq_len: 18, attention: flash, dropout: 0}
+framework: rehearse
+cluster: {topology: local, gpus: 1}
+plan: {micro_batch: 2, bucket: 8KiB}
+training: {global_batch: 8, seq_len: 16, precision: fp32, lr: 1e-2, weight_decay: 0.2, clip: 0.5, seed: 7}
+reinforcement: {prompts: 4, samples: 4, prompt_tokens: 4, response_tokens: 8, response_sigma: 0.3, epochs: 2,
+                packing: false, offload: false, clip: 0.1, kl: 0.1, rule_modulus: 3, generation: {sequences: 5}}
+)";
+constexpr int kSteps = 4;
+
+struct Learnt {
+  std::vector<execute::Rollout> rollouts;
+  std::vector<std::vector<double>> losses;  // of each update, by step
+  execute::LearningOutcome outcome;
+};
+
+struct Case {
+  std::string file = test::temporary_path("learning.yaml");
+  std::vector<std::string> assignments;
+  plan::Scenario scenario;
+
+  explicit Case(std::vector<std::string> given = {}) : assignments(std::move(given)) {
+    std::ofstream(file) << kLearning;
+    scenario = plan::read_scenario(file, assignments, REHEARSE_SOURCE_DIR, plan::Purpose::perform);
+  }
+  ~Case() { std::filesystem::remove(file); }
+  Case(const Case&) = delete;
+  Case& operator=(const Case&) = delete;
+
+  run::PerformedPhases phases() const {
+    run::Options options;
+    options.data_root = REHEARSE_SOURCE_DIR;
+    return run::performed_phases(scenario, assignments, options);
+  }
+};
+
+Learnt learn(const Case& of, int steps = kSteps, execute::LearningOptions options = {}) {
+  const run::PerformedPhases phases = of.phases();
+  const auto plan = [](const run::PerformedPhase& phase) {
+    return execute::PhasePlan{&phase.scenario, &phase.program};
+  };
+  Learnt learnt;
+  options.steps = steps, options.keep_parameters = true;
+  options.on_rollout = [&](int, const execute::Rollout& rollout, const std::vector<double>& losses) {
+    learnt.rollouts.push_back(rollout);
+    learnt.losses.push_back(losses);
+  };
+  learnt.outcome = execute::learn({&of.scenario, plan(phases.prefill), plan(phases.decode), plan(phases.scoring),
+                                   plan(phases.update), phases.response_lengths},
+                                  options);
+  return learnt;
+}
+
+PlainGpt<double> plain_model(const plan::Scenario& scenario) {
+  const model::Model& m = scenario.model;
+  GptShape shape{m.layers,     m.hidden, m.heads,       m.kv_heads,        m.head_dim,
+                 m.ffn_hidden, m.vocab,  m.max_seq_len, m.tied_embeddings, m.bias};
+  if (m.position == model::Position::rope) shape.rope = m.rotated();
+  shape.rms_norms = m.norm == model::NormKind::rmsnorm, shape.head_norms = m.qk_norm;
+  shape.window = m.sliding_window;
+  return {shape, initial_values(scenario)};
+}
+
+// The tokens of a response, one after the other, by a forward pass over all before.
+std::vector<std::int32_t> plain_tokens(const PlainGpt<double>& actor, const execute::Response& response,
+                                       const plan::Scenario& s, std::int64_t step, std::int64_t sequence) {
+  std::vector<std::int32_t> tokens(response.tokens.begin(), response.tokens.begin() + s.reinforcement.prompt_tokens);
+  for (std::int64_t place = 0; place < response.length; ++place) {
+    std::vector<float> logits;
+    for (const double p : actor.next_probabilities(tokens)) logits.push_back(static_cast<float>(std::log(p)));
+    const execute::TokenDraw draw(s.training.seed, step, sequence, place);
+    tokens.push_back(draw.among(logits.data(), 0, s.model.vocab).token);
+  }
+  return tokens;
+}
+
+Sequence plain_sequence(const std::vector<std::int32_t>& tokens) {
+  return {{tokens.begin(), tokens.end() - 1}, {tokens.begin() + 1, tokens.end()}};
+}
+
+std::vector<double> plain_logs(const PlainGpt<double>& model, const execute::Response& response, std::int64_t prompt) {
+  std::vector<double> logs;
+  const auto losses = model.token_losses(plain_sequence(response.tokens));
+  for (auto t = static_cast<std::size_t>(prompt - 1); t < losses.size(); ++t) logs.push_back(-losses[t]);
+  return logs;
+}
+
+// Arithmetic of the papers, sequence by sequence.
+class PlainGrpo {
+ public:
+  explicit PlainGrpo(const plan::Scenario& scenario)
+      : s_(scenario), r_(scenario.reinforcement), actor_(plain_model(scenario)), reference_(plain_model(scenario)) {}
+
+  void expect_step(std::int64_t step, const execute::Rollout& rollout, const std::vector<double>& losses) {
+    std::vector<std::vector<double>> old, reference;
+    for (std::size_t i = 0; i < rollout.sequences.size(); ++i) {
+      const execute::Response& response = rollout.sequences[i];
+      ASSERT_EQ(response.tokens, plain_tokens(actor_, response, s_, step, static_cast<std::int64_t>(i)))
+          << "step " << step << " sequence " << i;
+      old.push_back(plain_logs(actor_, response, r_.prompt_tokens));
+      expect_near(response.chosen, old.back());
+      reference.push_back(plain_logs(reference_, response, r_.prompt_tokens));
+      if (r_.reference) expect_near(response.reference, reference.back());
+    }
+    const std::vector<double> advantages = expect_advantages(rollout);
+    std::size_t next = 0;
+    const auto batch = static_cast<std::size_t>(s_.training.global_batch);
+    for (std::int64_t epoch = 0; epoch < r_.epochs; ++epoch)
+      for (std::size_t begin = 0; begin < rollout.sequences.size(); begin += batch)
+        EXPECT_NEAR(losses.at(next++), update(rollout, begin, batch, old, reference, advantages), 1e-5)
+            << "step " << step << " update " << next;
+    EXPECT_EQ(next, losses.size());
+  }
+  std::int64_t clipped() const { return clipped_; }
+  const std::vector<PlainGpt<double>::Parameter>& parameters() { return actor_.parameters(); }
+
+ private:
+  static void expect_near(const std::vector<double>& is, const std::vector<double>& expected) {
+    ASSERT_EQ(is.size(), expected.size());
+    for (std::size_t i = 0; i < is.size(); ++i)
+      EXPECT_NEAR(is[i], expected[i], kPlainTolerance * std::max(1.0, std::abs(expected[i]))) << "token " << i;
+  }
+
+  std::vector<double> expect_advantages(const execute::Rollout& rollout) const {
+    std::vector<double> advantages;
+    const auto samples = static_cast<std::size_t>(r_.samples);
+    for (std::size_t group = 0; group < rollout.sequences.size(); group += samples) {
+      std::vector<double> rewards;
+      for (std::size_t i = group; i < group + samples; ++i) {
+        const auto& tokens = rollout.sequences[i].tokens;
+        double right = 0, all = 0;
+        for (auto t = static_cast<std::size_t>(r_.prompt_tokens); t < tokens.size(); ++t, ++all)
+          right += (tokens[t] - tokens[t - 1] - 1) % r_.rule_modulus == 0 ? 1 : 0;
+        rewards.push_back(right / all);
+        EXPECT_DOUBLE_EQ(rollout.sequences[i].reward, rewards.back());
+      }
+      double mean = 0, variance = 0;
+      for (const double reward : rewards) mean += reward / static_cast<double>(samples);
+      for (const double reward : rewards)
+        variance += (reward - mean) * (reward - mean) / static_cast<double>(samples - 1);
+      for (const double reward : rewards) advantages.push_back((reward - mean) / (std::sqrt(variance) + 1e-6));
+    }
+    for (std::size_t i = 0; i < advantages.size(); ++i)
+      EXPECT_NEAR(rollout.sequences[i].advantage, advantages[i], 1e-9);
+    return advantages;
+  }
+
+  // The mean over sequences of the mean over tokens; slopes are of minus the logarithm, which the model's are.
+  double update(const execute::Rollout& rollout, std::size_t begin, std::size_t count,
+                const std::vector<std::vector<double>>& old, const std::vector<std::vector<double>>& reference,
+                const std::vector<double>& advantages) {
+    double loss = 0, all = 0;
+    std::vector<Sequence> batch;
+    for (std::size_t i = begin; i < begin + count; ++i) {
+      batch.push_back(plain_sequence(rollout.sequences[i].tokens));
+      all += static_cast<double>(batch.back().tokens.size());
+    }
+    for (std::size_t k = 0; k < count; ++k) {
+      const execute::Response& response = rollout.sequences[begin + k];
+      const std::vector<double> now = plain_logs(actor_, response, r_.prompt_tokens);
+      batch[k].factors.assign(static_cast<std::size_t>(r_.prompt_tokens - 1), 0);
+      for (std::size_t t = 0; t < now.size(); ++t) {
+        const double weight = 1 / static_cast<double>(count * now.size()), a = advantages[begin + k];
+        const double ratio = std::exp(now[t] - old[begin + k][t]);
+        double slope = 0, value = 0;
+        if ((a >= 0 && ratio > 1 + r_.clip) || (a < 0 && ratio < 1 - r_.clip)) {
+          value = -a * (a >= 0 ? 1 + r_.clip : 1 - r_.clip);
+          ++clipped_;
+        } else {
+          value = slope = -a * ratio;
+        }
+        if (r_.reference) {
+          const double times = std::exp(reference[begin + k][t] - now[t]);
+          value += r_.kl * (times - std::log(times) - 1);
+          slope += r_.kl * (1 - times);
+        }
+        loss += weight * value;
+        batch[k].factors.push_back(-slope * weight * all);
+      }
+    }
+    actor_.loss_and_gradients(batch);
+    const plan::Training& t = s_.training;
+    actor_.update({t.lr, t.beta1, t.beta2, t.eps, t.weight_decay, t.clip});
+    return loss;
+  }
+
+  const plan::Scenario& s_;
+  const plan::Reinforcement& r_;
+  PlainGpt<double> actor_, reference_;
+  std::int64_t clipped_ = 0;
+};
+
+class AgainstPlainGrpo : public testing::TestWithParam<PlainCase> {};
+
+TEST_P(AgainstPlainGrpo, TokensProbabilitiesAndLossesAreThePlainOnes) {
+  const Case of(GetParam().assignments);
+  const Learnt learnt = learn(of);
+  ASSERT_EQ(learnt.rollouts.size(), static_cast<std::size_t>(kSteps));
+  PlainGrpo plain(of.scenario);
+  for (int step = 0; step < kSteps && !testing::Test::HasFatalFailure(); ++step)
+    plain.expect_step(step, learnt.rollouts[static_cast<std::size_t>(step)],
+                      learnt.losses[static_cast<std::size_t>(step)]);
+  EXPECT_GT(plain.clipped(), 10) << "too few ratios are clipped for that to be tested";
+  for (const auto& parameter : plain.parameters()) {
+    const std::vector<float>& is = learnt.outcome.parameters.at(parameter.name);
+    double apart = 0, size = 0;
+    for (std::size_t i = 0; i < parameter.value.size(); ++i) {
+      apart += std::pow(is.at(i) - parameter.value[i], 2);
+      size += std::pow(parameter.value[i], 2);
+    }
+    EXPECT_LT(std::sqrt(apart), 1e-3 * std::sqrt(size) + 1e-5) << parameter.name;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Models, AgainstPlainGrpo,
+    testing::Values(PlainCase{"Gpt", {}}, PlainCase{"WithoutReference", {"reinforcement.reference=false"}},
+                    PlainCase{"RopeAndGroupedQueries",
+                              {"model.position=rope", "model.kv_heads=2", "model.tied_embeddings=false"}},
+                    PlainCase{"SlidingWindow", {"model.sliding_window=5"}},
+                    PlainCase{"HeadNorms",
+                              {"model={family: llama, layers: 2, hidden: 24, heads: 6, kv_heads: 3, head_dim: 8, "
+                               "ffn_hidden: 40, vocab: 61, max_seq_len: 18, qk_norm: true, activation: gelu, dropout: "
+                               "0}"}}),
+    plain_case_name);
+
+// Whatever the grid, the tokens are those of one rank and the losses, too.
+class LearningGrids : public testing::TestWithParam<PlainCase> {};
+
+TEST_P(LearningGrids, AreOneRank) {
+  static const Learnt one = learn(Case());
+  const Case of(GetParam().assignments);
+  const Learnt learnt = learn(of);
+  ASSERT_EQ(learnt.rollouts.size(), one.rollouts.size());
+  for (std::size_t step = 0; step < one.rollouts.size(); ++step) {
+    for (std::size_t i = 0; i < one.rollouts[step].sequences.size(); ++i) {
+      const execute::Response &is = learnt.rollouts[step].sequences[i], &expected = one.rollouts[step].sequences[i];
+      ASSERT_EQ(is.tokens, expected.tokens) << "step " << step << " sequence " << i;
+      for (std::size_t t = 0; t < is.chosen.size(); ++t) {
+        EXPECT_NEAR(is.chosen[t], expected.chosen[t], 1e-5);
+        EXPECT_NEAR(is.reference[t], expected.reference[t], 1e-5);
+      }
+    }
+    ASSERT_EQ(learnt.losses[step].size(), one.losses[step].size());
+    for (std::size_t u = 0; u < one.losses[step].size(); ++u)
+      EXPECT_NEAR(learnt.losses[step][u], one.losses[step][u], 1e-5) << "step " << step << " update " << u;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Plans, LearningGrids,
+    testing::Values(PlainCase{"Data2", split(2, {})}, PlainCase{"Data2Zero1", split(2, {"plan.zero=1"})},
+                    PlainCase{"Data2Zero3", split(2, {"plan.zero=3"})},
+                    PlainCase{"Tensor2", split(2, {"plan.tensor=2"})},
+                    PlainCase{"Tensor2GeneratesBy2", split(2, {"plan.tensor=2", "plan.sequence_parallel=true",
+                                                               "reinforcement.generation.tensor=2"})},
+                    PlainCase{"Data2GeneratesBy2", split(2, {"reinforcement.generation.tensor=2"})},
+                    PlainCase{"Pipeline2Data2", split(4, {"plan.pipeline=2", "plan.micro_batch=1"})},
+                    PlainCase{"Apart", split(1, {"reinforcement.generation.gpus=2"})},
+                    PlainCase{"AllAtOnce", {"reinforcement.generation.sequences=16"}},
+                    PlainCase{"OneByOne", {"reinforcement.generation.sequences=1"}}),
+    plain_case_name);
+
+TEST(Learning, TwoRunsAreTheSameBits) {
+  const Case of(split(2, {}));
+  const Learnt first = learn(of), second = learn(of);
+  for (std::size_t step = 0; step < first.rollouts.size(); ++step) {
+    EXPECT_EQ(first.losses[step], second.losses[step]);
+    for (std::size_t i = 0; i < first.rollouts[step].sequences.size(); ++i) {
+      EXPECT_EQ(first.rollouts[step].sequences[i].tokens, second.rollouts[step].sequences[i].tokens);
+      EXPECT_EQ(first.rollouts[step].sequences[i].chosen, second.rollouts[step].sequences[i].chosen);
+    }
+  }
+  EXPECT_EQ(first.outcome.parameters, second.outcome.parameters);
+}
+
+TEST(Learning, RewardsRise) {
+  const Case of({"model.vocab=12", "reinforcement.prompts=8", "reinforcement.samples=16", "training.global_batch=32",
+                 "reinforcement.generation.sequences=64", "plan.micro_batch=16", "reinforcement.epochs=1",
+                 "reinforcement.kl=0", "reinforcement.clip=0.2", "training.weight_decay=0", "training.clip=1",
+                 "training.lr=5e-3"});
+  const Learnt learnt = learn(of, 60);
+  const std::vector<double>& rewards = learnt.outcome.result.reinforcement.rewards;
+  const auto mean = [](auto begin, auto end) {
+    double sum = 0;
+    for (auto i = begin; i != end; ++i) sum += *i / static_cast<double>(end - begin);
+    return sum;
+  };
+  EXPECT_NEAR(mean(rewards.begin(), rewards.begin() + 3), 1.0 / 3, 0.05);  // any token is right one time in three
+  EXPECT_GT(mean(rewards.end() - 5, rewards.end()), 0.9);
+}
+
+TEST(Learning, ARankThatThrowsEndsTheRunWithItsNameAndPlace) {
+  const Case of(split(2, {"plan.tensor=2"}));
+  execute::LearningOptions options;
+  options.before_op = [](int rank, std::int64_t step, const program::Op& op) {
+    if (rank == 1 && step == 1 && op.name == "layer1.mlp.up.forward") throw std::runtime_error("out of ideas");
+  };
+  try {
+    learn(of, kSteps, options);
+    FAIL() << "the run goes on";
+  } catch (const execute::RankFailure& error) {
+    const std::string text = error.what();
+    EXPECT_NE(text.find("rank 1"), std::string::npos) << text;
+    EXPECT_NE(text.find("out of ideas"), std::string::npos) << text;
+  }
+}
+
+TEST(Learning, ARankThatStopsAnsweringIsNamedAfterTheTimeout) {
+  const Case of(split(2, {"plan.tensor=2"}));
+  execute::LearningOptions options;
+  options.timeout = std::chrono::milliseconds(500);
+  options.before_op = [](int rank, std::int64_t step, const program::Op& op) {
+    if (rank == 1 && step == 2 && op.name == "layer0.mlp.up.forward")
+      std::this_thread::sleep_for(std::chrono::milliseconds(2000));
+  };
+  try {
+    learn(of, kSteps, options);
+    FAIL() << "the run goes on";
+  } catch (const execute::RankFailure& error) {
+    EXPECT_NE(std::string(error.what()).find("waited 0.5 s for rank 1"), std::string::npos) << error.what();
+  }
+}
+
+TEST(Learning, TheCallersExceptionEndsTheRunAndIsThrownOn) {
+  const Case of;
+  execute::LearningOptions options;
+  int looked = 0;
+  options.poll = [&looked] {
+    if (++looked == 3) throw std::domain_error("enough");
+  };
+  EXPECT_THROW(learn(of, 1000, options), std::domain_error);
+}
+
+}  // namespace
+}  // namespace rehearse::numerics
