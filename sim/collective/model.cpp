@@ -57,10 +57,14 @@ TransferPlan nothing() {
   return plan;
 }
 
+// From a device's node to a neighbour's on one leaf.
+Time hop_of(const cluster::Cluster& cluster, int device) {
+  return cluster.node_view(cluster.node_of(device)).net_hop;
+}
+
 // Latency of the way between two nodes beyond that of neighbours on one leaf: the switches above it.
 Time detour(const cluster::Cluster& cluster, int from, int to) {
-  const auto net_hop = [&cluster](int device) { return cluster.node_view(cluster.node_of(device)).net_hop; };
-  return cluster.route(from, to).latency - std::max(net_hop(from), net_hop(to));
+  return cluster.latency(from, to) - std::max(hop_of(cluster, from), hop_of(cluster, to));
 }
 
 // What the algorithm makes of them; rounds between nodes take the longest each.
@@ -154,7 +158,7 @@ class MeasuredModel final : public CollectiveModel {
     const auto size = static_cast<double>(bytes.count());
     const SendTimes times = sends_.get({crosses, bytes.count()}, [&] { return send_times(crosses, size); });
     TransferPlan plan;
-    plan.activities = {send_activity(cluster_, from, to, bytes.count())};
+    plan.activities.push_back(send_activity(cluster_, from, to, bytes.count()));
     set_confidence(plan, times.correction.coverage);
     set_times(plan, times.estimate.time_us * times.correction.ratio,
               size / (1000 * times.highest_gbps) * times.large_ratio);

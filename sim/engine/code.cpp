@@ -229,8 +229,7 @@ class RoleCompiler {
 
   std::int32_t segments_in(std::int32_t body, std::int32_t stream) const {
     if (stream >= 0) return code_.segments_of(body, stream).size();
-    const std::vector<Op>& ops = role_.bodies[static_cast<std::size_t>(body)].ops;
-    return static_cast<std::int32_t>(std::count_if(ops.begin(), ops.end(), is_sync));
+    return syncs_in_[static_cast<std::size_t>(body)];
   }
 
   // For each slot, the segments of the wait's stream before the slot that it refers to, which may be of the step
@@ -256,10 +255,14 @@ class RoleCompiler {
   void resolve_waits() {
     using Which = program::ReuseWait::Which;
     std::map<std::array<std::int32_t, 5>, std::int32_t> rows;
+    std::map<std::int32_t, std::int64_t> per_step;  // segments, by stream
     for (const WaitId w : code_.waits.ids()) {
       check_interrupt();
       Wait& wait = code_.waits[w];
-      for (const std::int32_t body : code_.slot_body) wait.per_step += segments_in(body, wait.stream);
+      const auto [sum, unknown] = per_step.try_emplace(wait.stream, 0);
+      if (unknown)
+        for (const std::int32_t body : code_.slot_body) sum->second += segments_in(body, wait.stream);
+      wait.per_step = sum->second;
       const program::ReuseWait& source = sources_[w.index()];
       const std::array<std::int32_t, 5> key{source.stream, source.which == Which::same_slot ? -1 : source.body,
                                             source.ring, source.written, source.touched};

@@ -30,7 +30,8 @@ class LagWalk {
   LagWalk(const Role& role, const RoleWaits& waits, const Lifetimes& lifetimes, const Repetition& repeats)
       : role_(role), waits_(waits), lifetimes_(lifetimes), repeats_(repeats), streams_(role.streams.size()) {
     REHEARSE_CHECK(streams_ < kMostStreams, "{}: {} streams", role.name, streams_);
-    out_.of.resize(role.buffers.size());
+    pairs_.resize(role.buffers.size());
+    place_of_.assign(role.buffers.size(), kNowhere);
     out_.own.assign(role.buffers.size(), kEnoughLag);
     last_.resize(streams_ + 1);
     recent_ = std::make_unique_for_overwrite<Issued[]>((streams_ + 1) * kMostRecent);
@@ -57,7 +58,12 @@ class LagWalk {
         for (std::size_t i = 0; i < role_.bodies[body].ops.size(); ++i) visit(slot, static_cast<std::int32_t>(i));
         if (lost_) return std::nullopt;
       }
-    for (ReuseLags::Others& others : out_.of) std::sort(others.begin(), others.end());
+    for (const std::vector<Pair>& others : pairs_) {
+      ReuseLags::Others& all = out_.of.emplace_back();
+      all.reserve(others.size());
+      for (const Pair& pair : others) all.emplace_back(pair.other, pair.lag);
+      std::sort(all.begin(), all.end());
+    }
     return std::move(out_);
   }
 
@@ -262,16 +268,36 @@ class LagWalk {
       least = std::min(least, lag);
       return;
     }
-    if (!lower(out_.of[static_cast<std::size_t>(birth.buffer)], used, lag)) return;
-    lower(out_.of[static_cast<std::size_t>(used)], birth.buffer, lag);  // both ways alike
+    lower(birth.buffer, used, lag);
   }
 
-  // Whether it was more, or not known.
-  static bool lower(ReuseLags::Others& others, BufferId used, int lag) {
-    for (auto& [buffer, least] : others)
-      if (buffer == used) return lag < least && (least = lag, true);
-    others.emplace_back(used, lag);
-    return true;
+  // Both ways alike.
+  void lower(BufferId born, BufferId used, int lag) {
+    look_up(born);
+    std::vector<Pair>& own = pairs_[static_cast<std::size_t>(born)];
+    std::vector<Pair>& others = pairs_[static_cast<std::size_t>(used)];
+    std::int32_t& place = place_of_[static_cast<std::size_t>(used)];
+    if (place == kNowhere) {
+      place = static_cast<std::int32_t>(own.size());
+      own.push_back({used, lag, static_cast<std::int32_t>(others.size())});
+      others.push_back({born, lag, place});
+      return;
+    }
+    Pair& pair = own[static_cast<std::size_t>(place)];
+    if (lag >= pair.lag) return;
+    pair.lag = others[static_cast<std::size_t>(pair.mirrored)].lag = lag;
+  }
+
+  // Many uses are looked at for one buffer that is born, so where its pairs are is kept by the other's number.
+  void look_up(BufferId born) {
+    if (born == looked_up_) return;
+    if (looked_up_ >= 0)
+      for (const Pair& pair : pairs_[static_cast<std::size_t>(looked_up_)])
+        place_of_[static_cast<std::size_t>(pair.other)] = kNowhere;
+    looked_up_ = born;
+    const std::vector<Pair>& own = pairs_[static_cast<std::size_t>(born)];
+    for (std::size_t i = 0; i < own.size(); ++i)
+      place_of_[static_cast<std::size_t>(own[i].other)] = static_cast<std::int32_t>(i);
   }
 
   const Role& role_;
@@ -280,7 +306,16 @@ class LagWalk {
   const Repetition repeats_;
   const std::size_t streams_;
   ReuseLags out_;
-  std::vector<std::size_t> first_op_;  // by body, in the next two
+  // Of a buffer: another, their lag, and where among that one's the same is said of this one.
+  struct Pair {
+    BufferId other;
+    int lag;
+    std::int32_t mirrored;
+  };
+  std::vector<std::vector<Pair>> pairs_;  // by buffer
+  BufferId looked_up_ = -1;
+  std::vector<std::int32_t> place_of_;  // by buffer: where it is among the pairs of the one looked up
+  std::vector<std::size_t> first_op_;   // by body, in the next two
   std::vector<Operands> operands_;
   std::vector<Clock> latest_;  // after each op's latest execution; zeros: there was none
   std::vector<Clock> last_;    // by stream, after its last op
