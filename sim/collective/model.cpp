@@ -69,9 +69,12 @@ Time detour(const cluster::Cluster& cluster, int from, int to) {
 
 // What the algorithm makes of them; rounds between nodes take the longest each.
 Time detours(const cluster::Cluster& cluster, const Group& group, CollectiveKind kind, const AlgorithmChoice& choice) {
-  Time sum, longest;
+  Time sum, longest, hop;
   for (std::size_t k = 0; k + 1 < group.nodes(); ++k) {
-    const Time one = detour(cluster, group.member(k, 0), group.member(k + 1, 0));
+    const int from = group.member(k, 0), to = group.member(k + 1, 0);
+    if (k == 0) hop = hop_of(cluster, from);
+    const Time next = hop_of(cluster, to), one = cluster.latency(from, to) - std::max(hop, next);
+    hop = next;
     sum += one;
     longest = std::max(longest, one);
   }

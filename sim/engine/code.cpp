@@ -61,6 +61,8 @@ class RoleCompiler {
     for (std::size_t s = 0; s < role_.streams.size(); ++s)
       if (role_.streams[s].kind == program::StreamKind::compute)
         code_.compute_streams.push_back(static_cast<std::int32_t>(s));
+    for (const program::Body& body : role_.bodies)
+      syncs_in_.push_back(static_cast<std::int32_t>(std::count_if(body.ops.begin(), body.ops.end(), is_sync)));
     find_events();
     if (arena_ != nullptr)
       for (const program::ReuseWait& wait : arena_->all_waits) reused_.try_emplace({wait.body, wait.op}, 0);
@@ -288,6 +290,7 @@ class RoleCompiler {
   const program::ArenaPlaces* arena_;  // nullptr: memory is none
   const program::ReuseOrder order_;
   std::vector<std::int32_t> recorded_segment_;  // by event: segments of its stream in the body up to and with it
+  std::vector<std::int32_t> syncs_in_;          // by body
   std::vector<char> visible_;                   // by event: another stream or the host waits for it
   std::vector<program::ReuseWait> sources_;     // by wait, those for events too
   const int send_slots_;
