@@ -300,10 +300,10 @@ class RoleCompiler {
 
 }  // namespace
 
-ProgramCode compile(const program::Program& program, const program::Link& link, const program::Arenas& arenas) {
+ProgramCode compile(const program::Program& program, const program::Link& link, const program::Arenas& arenas,
+                    const program::KernelKinds& kinds) {
   ProgramCode code;
   code.collectives.resize(program.groups.size());
-  const program::KernelKinds kinds(program);
   code.kernel_kinds = kinds.count();
   for (std::size_t r = 0; r < program.roles.size(); ++r)
     code.roles.push_back(RoleCompiler(program, r, link, arenas, kinds, code).compile());

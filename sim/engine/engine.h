@@ -13,6 +13,7 @@
 #include "sim/engine/attention_loads.h"
 #include "sim/engine/noise.h"
 #include "sim/plan/rank_grid.h"
+#include "sim/program/kernel_kinds.h"
 #include "sim/program/link/send_slots.h"
 #include "sim/program/program.h"
 #include "sim/result/result.h"
@@ -51,6 +52,7 @@ struct Options {
   const std::vector<Loader>* loaders = nullptr;     // Job::loaders
   const AttentionLoads* attention_loads = nullptr;  // Job::attention_loads
   const DeviceKinds* kinds = nullptr;               // Job::kinds
+  const program::KernelKinds* kernels = nullptr;    // Job::kernels
 };
 
 // A job alongside the one that is reported, on ranks of its own: it goes through its steps without end. What it points
@@ -74,6 +76,8 @@ struct Job {
   const AttentionLoads* attention_loads = nullptr;
   // nullptr: all ranks are on devices of one kind, that of `costs` and `launch_cost`.
   const DeviceKinds* kinds = nullptr;
+  // The program's, found already; nullptr: each simulation finds them.
+  const program::KernelKinds* kernels = nullptr;
 };
 
 // Where some bodies run in every so-manieth step alone (program::Body::every), the first simulated step is one of

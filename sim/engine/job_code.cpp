@@ -2,6 +2,7 @@
 #include "sim/engine/job_code.h"
 
 #include <map>
+#include <optional>
 #include <utility>
 #include <variant>
 
@@ -59,7 +60,10 @@ IdVector<JobId, JobCode> lay_out(const std::vector<Job>& jobs) {
     const program::GridView grid = account::grid_view(program, job.grid);
     program::Link link = program::link(program, grid);
     const program::Arenas own = job.arenas == nullptr ? arenas_of(job, grid) : program::Arenas();
-    ProgramCode code = compile(program, link, job.arenas == nullptr ? own : *job.arenas);
+    const program::Arenas& arenas = job.arenas == nullptr ? own : *job.arenas;
+    std::optional<program::KernelKinds> kinds;
+    if (job.kernels == nullptr) kinds.emplace(program);
+    ProgramCode code = compile(program, link, arenas, kinds ? *kinds : *job.kernels);
     const JobId id = codes.push_back({&job, std::move(link), std::move(code), {}});
     for (int rank = 0; rank < grid.ranks; ++rank) codes[id].code_of.push_back(grid.role(rank));
     for (RoleCode& role : codes[id].code.roles) {

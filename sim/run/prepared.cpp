@@ -249,6 +249,7 @@ Prepared::Prepared(const plan::Scenario& scenario, const Options& options, const
       chosen_(choose_layers(scenario, *machine_)),
       kinds_(device_kinds(*machine_->costs, machine_->others)),
       program_(lowered(this->scenario(), options)),
+      kernels_(program_),
       input_(input_pipeline(scenario, cluster())),
       attention_loads_(document_loads(scenario, simulated_steps(scenario, options.steps))) {
   check_input();
@@ -351,6 +352,7 @@ engine::Options Prepared::engine_options() const {
   options.noise = scenario_.noise;
   options.fold = options_.fold;
   options.kinds = kinds_ ? &*kinds_ : nullptr;
+  options.kernels = &kernels_;
   return options;
 }
 
@@ -367,7 +369,8 @@ engine::Job Prepared::as_job(int steps, const Changed* changed) const {
       .arenas = arenas(),
       .loaders = loaders(),
       .attention_loads = attention_loads_ ? &*attention_loads_ : nullptr,
-      .kinds = changed != nullptr ? (changed->kinds ? &*changed->kinds : nullptr) : (kinds_ ? &*kinds_ : nullptr)};
+      .kinds = changed != nullptr ? (changed->kinds ? &*changed->kinds : nullptr) : (kinds_ ? &*kinds_ : nullptr),
+      .kernels = &kernels_};
   if (job_ == 0) return job;
   job.name = owner_.jobs[static_cast<std::size_t>(job_) - 1].name;
   job.start = owner_.jobs[static_cast<std::size_t>(job_) - 1].start;
