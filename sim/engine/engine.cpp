@@ -29,7 +29,7 @@ Job reported(const program::Program& program, const plan::RankGrid& grid,
           .loaders = options.loaders,
           .attention_loads = options.attention_loads,
           .kinds = options.kinds,
-          .kernels = options.kernels};
+          .layout = options.layout};
 }
 
 Outcome run(const std::vector<Job>& jobs, const cluster::Cluster& cluster, const Options& options) {

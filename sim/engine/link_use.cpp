@@ -202,7 +202,8 @@ class LinkUses {
       const std::int64_t begin = std::max<std::int64_t>(0, i.begin.ps()), end = i.end.ps();
       const std::int64_t whole = std::max<std::int64_t>(1, (i.end - i.begin).ps());
       const auto after = std::upper_bound(edges.begin() + 1, edges.end() - 1, begin);
-      for (auto bin = static_cast<std::size_t>(after - edges.begin()) - 1; bin < bins.size() && edges[bin] < end; ++bin) {
+      for (auto bin = static_cast<std::size_t>(after - edges.begin()) - 1; bin < bins.size() && edges[bin] < end;
+           ++bin) {
         const std::int64_t overlap = std::min(end, edges[bin + 1]) - std::max(begin, edges[bin]);
         if (overlap <= 0) continue;
         const Int128 units = Int128{i.bytes} * kUnits;

@@ -257,11 +257,15 @@ Prepared::Prepared(const plan::Scenario& scenario, const Options& options, const
   const bool buffered = collectives().buffered_messages();
   const bool arena = in_arena() || (costs().device().cpu && buffered);
   if (options.check) throw_if_any(check(program_, grid_, !arena, options.threads));
-  if (!arena) return;
+  if (arena) lay_out_arenas(buffered);
+  layout_ = engine::lay_out_program(program_, grid_, arenas(), kernels_);
+}
+
+void Prepared::lay_out_arenas(bool buffered) {
   const program::GridView view = account::grid_view(program_, grid_);
-  arenas_ = program::lay_out_arenas(program_, view, !buffered, options.threads);
+  arenas_ = program::lay_out_arenas(program_, view, !buffered, options_.threads);
   const bool gets_through = arenas_->drains && arenas_->send_slots == 0;
-  if (options.check && !gets_through) throw_if_any(program::check_ranks(program_, view));
+  if (options_.check && !gets_through) throw_if_any(program::check_ranks(program_, view));
   if (!arenas_->drains)
     throw_if_any(program::check_memory_reuse(program_, view, arenas_->by_role(), arenas_->send_slots));
 }
@@ -352,7 +356,7 @@ engine::Options Prepared::engine_options() const {
   options.noise = scenario_.noise;
   options.fold = options_.fold;
   options.kinds = kinds_ ? &*kinds_ : nullptr;
-  options.kernels = &kernels_;
+  options.layout = layout_.get();
   return options;
 }
 
@@ -370,7 +374,7 @@ engine::Job Prepared::as_job(int steps, const Changed* changed) const {
       .loaders = loaders(),
       .attention_loads = attention_loads_ ? &*attention_loads_ : nullptr,
       .kinds = changed != nullptr ? (changed->kinds ? &*changed->kinds : nullptr) : (kinds_ ? &*kinds_ : nullptr),
-      .kernels = &kernels_};
+      .layout = layout_.get()};
   if (job_ == 0) return job;
   job.name = owner_.jobs[static_cast<std::size_t>(job_) - 1].name;
   job.start = owner_.jobs[static_cast<std::size_t>(job_) - 1].start;

@@ -113,6 +113,8 @@ class Prepared {
 
   void check_noise() const;
   void check_input() const;
+  // `buffered`: messages are.
+  void lay_out_arenas(bool buffered);
   const std::vector<engine::Loader>* loaders() const { return input_.loaders.empty() ? nullptr : &input_.loaders; }
   void prepare_jobs();
   Time launch_cost() const;
@@ -138,6 +140,7 @@ class Prepared {
   InputPipeline input_;
   std::optional<engine::AttentionLoads> attention_loads_;
   std::optional<program::Arenas> arenas_;  // laid out once for all that is simulated and said of it
+  std::shared_ptr<const engine::ProgramLayout> layout_;
   std::vector<std::unique_ptr<Prepared>> beside_;
 };
 

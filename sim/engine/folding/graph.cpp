@@ -116,7 +116,7 @@ class GraphBuilder {
   }
 
   void add_job(JobId id, const JobCode& job, const Options& options) {
-    const program::ProcessGroups& groups = job.link.groups;
+    const program::ProcessGroups& groups = job.link().groups;
     const auto first_rank = static_cast<std::int32_t>(graph_.ranks.size());
     const auto first_group = static_cast<std::int32_t>(graph_.groups.size());
     const bool reported = id == JobId(0) && options.steps > 0;
