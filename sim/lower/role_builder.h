@@ -6,6 +6,7 @@
 #include <map>
 #include <set>
 #include <string>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -160,7 +161,7 @@ class RoleBuilder {
  private:
   // What is known of a body while ops are added to it.
   struct Draft {
-    std::map<std::string, int> names;  // how often each was given
+    std::unordered_map<std::string, int> names;  // how often each was given
     OpRef last_compute;
   };
 
@@ -182,7 +183,7 @@ class RoleBuilder {
   void substitute(BodyId body, const std::map<BufferId, BufferId>& by);
 
   program::Role role_;
-  std::map<std::string, BufferId> buffer_ids_;
+  std::unordered_map<std::string, BufferId> buffer_ids_;
   std::map<std::string, program::StreamId> stream_ids_;
   std::vector<Draft> drafts_;  // by body
   BodyId body_ = -1, weight_body_ = -1;

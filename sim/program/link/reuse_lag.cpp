@@ -11,6 +11,7 @@
 #include <array>
 #include <memory>
 #include <optional>
+#include <span>
 
 #include "sim/base/check.h"
 #include "sim/base/interrupt.h"
@@ -73,18 +74,12 @@ class LagWalk {
   // Of an op, which is looked at many times.
   struct Operands {
     std::int64_t bytes = 0;
-    std::vector<Operand> passing;  // those that are not persistent; of views their bases
+    std::size_t first = 0, last = 0;  // in passing_
   };
   struct Issued {
     const Operands* operands;
     int micro_batch;
     Clock known;  // when it began
-
-    bool keeps(BufferId buffer) const {
-      for (const Operand& o : operands->passing)
-        if (o.buffer == buffer) return true;
-      return false;
-    }
   };
 
   // All clocks when a round begins.
@@ -157,17 +152,26 @@ class LagWalk {
   std::size_t index(StreamId stream) const {
     return stream == kHostStream ? streams_ : static_cast<std::size_t>(stream);
   }
-  Operands operands_of(const Op& op) const {
-    Operands all;
+  Operands operands_of(const Op& op) {
+    Operands all{0, passing_.size(), 0};
     for (const auto* operands : {&op.reads, &op.writes})
       for (const Operand& o : *operands) {
         const Buffer& b = role_.buffers[static_cast<std::size_t>(o.buffer)];
         const BufferId base = b.is_view() ? b.base : o.buffer;
         all.bytes += b.bytes();
         if (role_.buffers[static_cast<std::size_t>(base)].lifetime != Lifetime::persistent)
-          all.passing.push_back({base, o.micro_batch_delta});
+          passing_.push_back({base, o.micro_batch_delta});
       }
+    all.last = passing_.size();
     return all;
+  }
+  std::span<const Operand> passing(const Issued& use) const {
+    return {passing_.data() + use.operands->first, passing_.data() + use.operands->last};
+  }
+  bool keeps(const Issued& use, BufferId buffer) const {
+    for (const Operand& o : passing(use))
+      if (o.buffer == buffer) return true;
+    return false;
   }
   bool computes(std::size_t stream) const {
     return stream < streams_ && role_.streams[stream].kind == StreamKind::compute;
@@ -228,7 +232,7 @@ class LagWalk {
       for (; seen > use->known[own] && later < enough; --seen) later += bytes_of(own, seen);
       if (later >= enough) break;
       note(birth, micro_batch, *use, static_cast<int>(later / std::max<std::int64_t>(bytes, 1)));
-      if (alike_ && alike_since_[s] == kNowhere && use->keeps(birth.buffer)) looked_before_ = true;
+      if (alike_ && alike_since_[s] == kNowhere && keeps(*use, birth.buffer)) looked_before_ = true;
     }
     looked(own, seen);
     looked(s, number);
@@ -243,7 +247,7 @@ class LagWalk {
       if (all - alike >= kEnoughLag * most_bytes_[s]) break;
       const std::int64_t lag = (all - alike) / std::max<std::int64_t>(use->operands->bytes, 1);
       if (lag < kEnoughLag) note(birth, micro_batch, *use, static_cast<int>(lag));
-      if (alike_ && alike_since_[s] == kNowhere && use->keeps(birth.buffer)) looked_before_ = true;
+      if (alike_ && alike_since_[s] == kNowhere && keeps(*use, birth.buffer)) looked_before_ = true;
       all += use->operands->bytes;
       alike += use->operands->bytes;
     }
@@ -251,7 +255,7 @@ class LagWalk {
   }
 
   void note(const Birth& birth, int micro_batch, const Issued& use, int lag) {
-    for (const Operand& o : use.operands->passing)
+    for (const Operand& o : passing(use))
       note(birth, micro_batch, o.buffer, use.micro_batch + o.micro_batch_delta, lag);
   }
 
@@ -317,8 +321,9 @@ class LagWalk {
   std::vector<std::int32_t> place_of_;  // by buffer: where it is among the pairs of the one looked up
   std::vector<std::size_t> first_op_;   // by body, in the next two
   std::vector<Operands> operands_;
-  std::vector<Clock> latest_;  // after each op's latest execution; zeros: there was none
-  std::vector<Clock> last_;    // by stream, after its last op
+  std::vector<Operand> passing_;  // of all ops those that are not persistent; of views their bases
+  std::vector<Clock> latest_;     // after each op's latest execution; zeros: there was none
+  std::vector<Clock> last_;       // by stream, after its last op
   Clock issued_{};
   std::unique_ptr<Issued[]> recent_;       // by stream, its last ops, each where its number says
   std::vector<std::int64_t> most_bytes_;   // by stream, of any of its ops
