@@ -21,6 +21,7 @@
 #include "sim/engine/engine.h"
 #include "sim/plan/documents.h"
 #include "sim/plan/expert_loads.h"
+#include "sim/program/kernel_kinds.h"
 #include "sim/program/work.h"
 #include "sim/run/describe_scenario.h"
 #include "sim/run/device_kinds.h"
