@@ -68,10 +68,55 @@ Value* descend(Value& parent, const std::string& key) {
   return entry.value.get();
 }
 
+// Of files that were read before, the text and what it was parsed to without a problem: files of devices and topologies
+// are read again for every scenario, and several times for one. Safe for several threads.
+class LastParsed {
+ public:
+  // nullptr: it has another text now, or is not known.
+  std::unique_ptr<Value> find(const std::string& path, const std::string& text) const {
+    const std::lock_guard lock(mutex_);
+    const auto known = files_.find(path);
+    return known == files_.end() || known->second.text != text ? nullptr : copy_of(*known->second.root);
+  }
+
+  void keep(const std::string& path, std::string text, const Value& root) {
+    constexpr std::size_t kMostBytes = 8 << 20;
+    const std::lock_guard lock(mutex_);
+    if (bytes_ + text.size() > kMostBytes) files_.clear(), bytes_ = 0;
+    if (text.size() > kMostBytes) return;
+    bytes_ += text.size();
+    files_.insert_or_assign(path, File{std::move(text), copy_of(root)});
+  }
+
+ private:
+  struct File {
+    std::string text;
+    std::unique_ptr<const Value> root;
+  };
+  mutable std::mutex mutex_;
+  std::map<std::string, File> files_;
+  std::size_t bytes_ = 0;  // of all texts kept since the last were let go
+};
+
+LastParsed& last_parsed() {
+  static LastParsed all;
+  return all;
+}
+
 }  // namespace
 
 Document Document::from_file(const std::string& path, Diagnostics& diagnostics) {
-  return from_text(path, read_text_file(path), diagnostics);
+  std::string text = read_text_file(path);
+  if (std::unique_ptr<Value> root = last_parsed().find(path, text)) {
+    Document document;
+    document.impl_ =
+        std::make_shared<Impl>(Impl{std::make_shared<detail::Tree>(detail::Tree{path, std::move(root), &diagnostics})});
+    return document;
+  }
+  const std::size_t problems = diagnostics.list().size();
+  Document document = from_text(path, text, diagnostics);
+  if (diagnostics.list().size() == problems) last_parsed().keep(path, std::move(text), *document.impl_->tree->root);
+  return document;
 }
 
 struct ParsedFiles::Impl {

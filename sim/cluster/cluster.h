@@ -114,6 +114,9 @@ class Cluster {
   // Of one channel of several between the two: where ways are chosen by a hash of the flow, channels take different
   // ones.
   virtual Route route(int from, int to, int /*channel*/) const { return route(from, to); }
+  // route(), into one whose memory is used again; and of it the latency alone.
+  virtual void find_route(int from, int to, Route& found) const { found = route(from, to); }
+  virtual Time latency(int from, int to) const { return route(from, to).latency; }
   virtual HostSharing host_sharing() const = 0;
   // Whether the network's switches add up what crosses them (InfiniBand SHARP).
   virtual bool network_adds_up() const { return false; }

@@ -67,19 +67,39 @@ NodeView FatTree::node_view(int node) const {
   return {Inside::nvswitch, devices, n.nics_per_node, n.nvlink, n.nvlink_latency, n.nic, n.nic_latency, n.host, {}};
 }
 
+bool FatTree::on_one_leaf(int from, int to) const {
+  return rail_of(from) == rail_of(to) &&
+         node_of(from) / numbers_.nodes_per_unit == node_of(to) / numbers_.nodes_per_unit;
+}
+
+Time FatTree::latency(int from, int to) const {
+  if (node_of(from) == node_of(to)) return numbers_.nvlink_latency;
+  return on_one_leaf(from, to) ? numbers_.nic_latency : numbers_.nic_latency + numbers_.hop_latency * 2;
+}
+
 Route FatTree::route(int from, int to) const {
+  Route found;
+  find_route(from, to, found);
+  return found;
+}
+
+void FatTree::find_route(int from, int to, Route& found) const {
   check_route(from, to, devices_);
   const int a = node_of(from);
   const int b = node_of(to);
-  if (a == b) return {{nvlink(from), nvlink(to) + 1}, numbers_.nvlink_latency, false, {}};
+  found.latency = latency(from, to);
+  found.crosses_nodes = a != b;
+  found.shares.clear();
+  if (a == b) {
+    found.resources = {nvlink(from), nvlink(to) + 1};
+    return;
+  }
   const int rail_a = rail_of(from);
   const int rail_b = rail_of(to);
-  const bool one_leaf = rail_a == rail_b && a / numbers_.nodes_per_unit == b / numbers_.nodes_per_unit;
-  if (one_leaf) return {{nic(a, rail_a), nic(b, rail_b) + 1}, numbers_.nic_latency, true, {}};
-  return {{nic(a, rail_a), leaf(a, rail_a), leaf(b, rail_b) + 1, nic(b, rail_b) + 1},
-          numbers_.nic_latency + numbers_.hop_latency * 2,
-          true,
-          {}};
+  if (on_one_leaf(from, to))
+    found.resources = {nic(a, rail_a), nic(b, rail_b) + 1};
+  else
+    found.resources = {nic(a, rail_a), leaf(a, rail_a), leaf(b, rail_b) + 1, nic(b, rail_b) + 1};
 }
 
 LocalHost::LocalHost(LocalHostNumbers numbers, int devices) : numbers_(std::move(numbers)), devices_(devices) {

@@ -43,6 +43,8 @@ class FatTree final : public Cluster {
   const std::vector<Resource>& resources() const override { return resources_; }
   using Cluster::route;
   Route route(int from, int to) const override;
+  void find_route(int from, int to, Route& found) const override;
+  Time latency(int from, int to) const override;
   HostSharing host_sharing() const override { return {}; }
   bool network_adds_up() const override { return numbers_.sharp; }
   NodeView node_view(int node) const override;
@@ -54,6 +56,7 @@ class FatTree final : public Cluster {
   ResourceId nvlink(int device) const;
   ResourceId nic(int node, int rail) const;
   ResourceId leaf(int node, int rail) const;
+  bool on_one_leaf(int from, int to) const;  // of devices of different nodes
 
   FatTreeNumbers numbers_;
   int devices_;

@@ -57,17 +57,24 @@ TransferPlan nothing() {
   return plan;
 }
 
+// From a device's node to a neighbour's on one leaf.
+Time hop_of(const cluster::Cluster& cluster, int device) {
+  return cluster.node_view(cluster.node_of(device)).net_hop;
+}
+
 // Latency of the way between two nodes beyond that of neighbours on one leaf: the switches above it.
 Time detour(const cluster::Cluster& cluster, int from, int to) {
-  const auto net_hop = [&cluster](int device) { return cluster.node_view(cluster.node_of(device)).net_hop; };
-  return cluster.route(from, to).latency - std::max(net_hop(from), net_hop(to));
+  return cluster.latency(from, to) - std::max(hop_of(cluster, from), hop_of(cluster, to));
 }
 
 // What the algorithm makes of them; rounds between nodes take the longest each.
 Time detours(const cluster::Cluster& cluster, const Group& group, CollectiveKind kind, const AlgorithmChoice& choice) {
-  Time sum, longest;
+  Time sum, longest, hop;
   for (std::size_t k = 0; k + 1 < group.nodes(); ++k) {
-    const Time one = detour(cluster, group.member(k, 0), group.member(k + 1, 0));
+    const int from = group.member(k, 0), to = group.member(k + 1, 0);
+    if (k == 0) hop = hop_of(cluster, from);
+    const Time next = hop_of(cluster, to), one = cluster.latency(from, to) - std::max(hop, next);
+    hop = next;
     sum += one;
     longest = std::max(longest, one);
   }
@@ -154,7 +161,7 @@ class MeasuredModel final : public CollectiveModel {
     const auto size = static_cast<double>(bytes.count());
     const SendTimes times = sends_.get({crosses, bytes.count()}, [&] { return send_times(crosses, size); });
     TransferPlan plan;
-    plan.activities = {send_activity(cluster_, from, to, bytes.count())};
+    plan.activities.push_back(send_activity(cluster_, from, to, bytes.count()));
     set_confidence(plan, times.correction.coverage);
     set_times(plan, times.estimate.time_us * times.correction.ratio,
               size / (1000 * times.highest_gbps) * times.large_ratio);

@@ -63,9 +63,12 @@ Activity node_ring(const Cluster& cluster, const Group& group, std::int64_t edge
                      scaled_up(edge, ring.parts, ring.of));
     return merged(std::move(uses));
   }
+  cluster::Route route;
   for (std::size_t i = 0; i < group.members.size(); ++i) {
     const int to = group.members[(i + 1) % group.members.size()];
-    if (used(kind, group, group.members[i], to)) append_route(uses, cluster.route(group.members[i], to), edge);
+    if (!used(kind, group, group.members[i], to)) continue;
+    cluster.find_route(group.members[i], to, route);
+    append_route(uses, route, edge);
   }
   return merged(std::move(uses));
 }
@@ -82,9 +85,11 @@ struct IntraUse {
 std::vector<IntraUse> intra_uses(const Cluster& cluster, const Group& group, CollectiveKind kind) {
   std::vector<IntraUse> uses;
   uses.reserve(2 * group.members.size());
+  cluster::Route route;
   for (std::size_t k = 0; k < group.nodes(); ++k) {
     const std::size_t begin = group.begins[k];
     const std::size_t count = group.begins[k + 1] - begin;
+    if (count < 2) continue;
     const auto first = group.members.begin() + static_cast<std::ptrdiff_t>(begin);
     const std::vector<int> here(first, first + static_cast<std::ptrdiff_t>(count));
     const std::vector<cluster::NodeRing> own = has_root(kind) ? std::vector<cluster::NodeRing>{} : cluster.rings(here);
@@ -92,12 +97,11 @@ std::vector<IntraUse> intra_uses(const Cluster& cluster, const Group& group, Col
       for (std::size_t i = 0; i < count; ++i)
         for (const cluster::ResourceId id : cluster.route(ring.order[i], ring.order[(i + 1) % count]).resources)
           uses.push_back({id, count, ring.parts, ring.of});
-    for (std::size_t i = 0; count > 1 && own.empty() && i < count; ++i) {
+    for (std::size_t i = 0; own.empty() && i < count; ++i) {
       const std::size_t next = (i + 1) % count;
       if (!used(kind, group, group.members[begin + i], group.members[begin + next])) continue;
-      for (const cluster::ResourceId id :
-           cluster.route(group.members[begin + i], group.members[begin + next]).resources)
-        uses.push_back({id, next, 1, 1});
+      cluster.find_route(group.members[begin + i], group.members[begin + next], route);
+      for (const cluster::ResourceId id : route.resources) uses.push_back({id, next, 1, 1});
     }
   }
   std::sort(uses.begin(), uses.end(), [](const IntraUse& a, const IntraUse& b) { return a.resource < b.resource; });
@@ -113,13 +117,16 @@ std::vector<Activity> rings(const Cluster& cluster, const Group& group, EdgeByte
     return total / n + (static_cast<std::int64_t>(c) < total % n ? 1 : 0);
   };
   std::vector<Activity> activities;
+  cluster::Route route;
   for (std::size_t c = 0; c < channels; ++c) {
     std::vector<Use> inter;
     inter.reserve(4 * nodes);
     for (std::size_t k = 0; k < nodes; ++k) {
       const int from = group.members[group.begins[k] + c];
       const int to = group.members[group.begins[(k + 1) % nodes] + c];
-      if (used(kind, group, from, to)) append_route(inter, cluster.route(from, to), share(bytes.inter, c));
+      if (!used(kind, group, from, to)) continue;
+      cluster.find_route(from, to, route);
+      append_route(inter, route, share(bytes.inter, c));
     }
     Activity activity = merged(std::move(inter));
     const std::size_t from_nodes = activity.uses.size();
@@ -296,6 +303,7 @@ std::int64_t divided_up(std::int64_t a, std::int64_t b) {
 }
 
 std::int64_t scaled_up(std::int64_t a, std::int64_t b, std::int64_t c) {
+  if (b == c) return a;
   __extension__ using Wide = __int128;
   return static_cast<std::int64_t>((Wide{a} * b + c - 1) / c);
 }
@@ -378,16 +386,24 @@ Bottleneck bottleneck(const Cluster& cluster, const std::vector<Activity>& activ
     for (const Use& use : activities.front().uses) look(use.resource, use.bytes);
     return longest;
   }
+  constexpr auto kNone = std::numeric_limits<cluster::ResourceId>::max();
   std::vector<std::size_t> next(activities.size(), 0);
+  std::vector<cluster::ResourceId> heads;  // of each activity the resource of its next use
+  const auto head = [&](std::size_t a) {
+    const std::vector<Use>& uses = activities[a].uses;
+    return next[a] < uses.size() ? uses[next[a]].resource : kNone;
+  };
+  for (std::size_t a = 0; a < activities.size(); ++a) heads.push_back(head(a));
   while (true) {
-    auto id = std::numeric_limits<cluster::ResourceId>::max();
-    for (std::size_t a = 0; a < activities.size(); ++a)
-      if (next[a] < activities[a].uses.size()) id = std::min(id, activities[a].uses[next[a]].resource);
-    if (id == std::numeric_limits<cluster::ResourceId>::max()) return longest;
+    cluster::ResourceId id = kNone;
+    for (const cluster::ResourceId one : heads) id = std::min(id, one);
+    if (id == kNone) return longest;
     std::int64_t bytes = 0;
-    for (std::size_t a = 0; a < activities.size(); ++a)
-      if (next[a] < activities[a].uses.size() && activities[a].uses[next[a]].resource == id)
-        bytes += activities[a].uses[next[a]++].bytes;
+    for (std::size_t a = 0; a < heads.size(); ++a) {
+      if (heads[a] != id) continue;
+      bytes += activities[a].uses[next[a]++].bytes;
+      heads[a] = head(a);
+    }
     look(id, bytes);
   }
 }

@@ -61,6 +61,8 @@ class RoleCompiler {
     for (std::size_t s = 0; s < role_.streams.size(); ++s)
       if (role_.streams[s].kind == program::StreamKind::compute)
         code_.compute_streams.push_back(static_cast<std::int32_t>(s));
+    for (const program::Body& body : role_.bodies)
+      syncs_in_.push_back(static_cast<std::int32_t>(std::count_if(body.ops.begin(), body.ops.end(), is_sync)));
     find_events();
     if (arena_ != nullptr)
       for (const program::ReuseWait& wait : arena_->all_waits) reused_.try_emplace({wait.body, wait.op}, 0);
@@ -229,8 +231,7 @@ class RoleCompiler {
 
   std::int32_t segments_in(std::int32_t body, std::int32_t stream) const {
     if (stream >= 0) return code_.segments_of(body, stream).size();
-    const std::vector<Op>& ops = role_.bodies[static_cast<std::size_t>(body)].ops;
-    return static_cast<std::int32_t>(std::count_if(ops.begin(), ops.end(), is_sync));
+    return syncs_in_[static_cast<std::size_t>(body)];
   }
 
   // For each slot, the segments of the wait's stream before the slot that it refers to, which may be of the step
@@ -256,10 +257,14 @@ class RoleCompiler {
   void resolve_waits() {
     using Which = program::ReuseWait::Which;
     std::map<std::array<std::int32_t, 5>, std::int32_t> rows;
+    std::map<std::int32_t, std::int64_t> per_step;  // segments, by stream
     for (const WaitId w : code_.waits.ids()) {
       check_interrupt();
       Wait& wait = code_.waits[w];
-      for (const std::int32_t body : code_.slot_body) wait.per_step += segments_in(body, wait.stream);
+      const auto [sum, unknown] = per_step.try_emplace(wait.stream, 0);
+      if (unknown)
+        for (const std::int32_t body : code_.slot_body) sum->second += segments_in(body, wait.stream);
+      wait.per_step = sum->second;
       const program::ReuseWait& source = sources_[w.index()];
       const std::array<std::int32_t, 5> key{source.stream, source.which == Which::same_slot ? -1 : source.body,
                                             source.ring, source.written, source.touched};
@@ -285,6 +290,7 @@ class RoleCompiler {
   const program::ArenaPlaces* arena_;  // nullptr: memory is none
   const program::ReuseOrder order_;
   std::vector<std::int32_t> recorded_segment_;  // by event: segments of its stream in the body up to and with it
+  std::vector<std::int32_t> syncs_in_;          // by body
   std::vector<char> visible_;                   // by event: another stream or the host waits for it
   std::vector<program::ReuseWait> sources_;     // by wait, those for events too
   const int send_slots_;
@@ -294,10 +300,10 @@ class RoleCompiler {
 
 }  // namespace
 
-ProgramCode compile(const program::Program& program, const program::Link& link, const program::Arenas& arenas) {
+ProgramCode compile(const program::Program& program, const program::Link& link, const program::Arenas& arenas,
+                    const program::KernelKinds& kinds) {
   ProgramCode code;
   code.collectives.resize(program.groups.size());
-  const program::KernelKinds kinds(program);
   code.kernel_kinds = kinds.count();
   for (std::size_t r = 0; r < program.roles.size(); ++r)
     code.roles.push_back(RoleCompiler(program, r, link, arenas, kinds, code).compile());

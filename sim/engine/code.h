@@ -19,6 +19,7 @@
 #include "sim/base/units.h"
 #include "sim/cost/cost.h"
 #include "sim/engine/ids.h"
+#include "sim/program/kernel_kinds.h"
 #include "sim/program/link/link.h"
 #include "sim/program/link/send_slots.h"
 #include "sim/program/program.h"
@@ -151,7 +152,8 @@ struct ProgramCode {
   std::size_t kernel_kinds = 0;
 };
 
-// Both must outlive the code. `arenas` of ranks whose memory is one; else without places.
-ProgramCode compile(const program::Program& program, const program::Link& link, const program::Arenas& arenas);
+// Both must outlive the code. `arenas` of ranks whose memory is one; else without places. `kinds`: the program's.
+ProgramCode compile(const program::Program& program, const program::Link& link, const program::Arenas& arenas,
+                    const program::KernelKinds& kinds);
 
 }  // namespace rehearse::engine

@@ -28,7 +28,8 @@ Job reported(const program::Program& program, const plan::RankGrid& grid,
           .arenas = options.arenas,
           .loaders = options.loaders,
           .attention_loads = options.attention_loads,
-          .kinds = options.kinds};
+          .kinds = options.kinds,
+          .layout = options.layout};
 }
 
 Outcome run(const std::vector<Job>& jobs, const cluster::Cluster& cluster, const Options& options) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -13,6 +14,7 @@
 #include "sim/engine/attention_loads.h"
 #include "sim/engine/noise.h"
 #include "sim/plan/rank_grid.h"
+#include "sim/program/kernel_kinds.h"
 #include "sim/program/link/send_slots.h"
 #include "sim/program/program.h"
 #include "sim/result/result.h"
@@ -34,6 +36,13 @@ struct DeviceKinds {
   std::vector<int> of_rank;
 };
 
+// A program as all its simulations begin with it (job_code.h): linked, with its ops in flat tables.
+struct ProgramLayout;
+// Must not outlive the program. `arenas`: of ranks whose memory is one; else nullptr.
+std::shared_ptr<const ProgramLayout> lay_out_program(const program::Program& program, const plan::RankGrid& grid,
+                                                     const program::Arenas* arenas,
+                                                     const program::KernelKinds& kernels);
+
 struct Options {
   int steps = 2;                    // simulated; the last one is the steady step reported (see Outcome)
   int repeats = 0;                  // of several jobs: steps the reported one does at least; below `steps`: `steps`
@@ -51,6 +60,7 @@ struct Options {
   const std::vector<Loader>* loaders = nullptr;     // Job::loaders
   const AttentionLoads* attention_loads = nullptr;  // Job::attention_loads
   const DeviceKinds* kinds = nullptr;               // Job::kinds
+  const ProgramLayout* layout = nullptr;            // Job::layout
 };
 
 // A job alongside the one that is reported, on ranks of its own: it goes through its steps without end. What it points
@@ -74,6 +84,8 @@ struct Job {
   const AttentionLoads* attention_loads = nullptr;
   // nullptr: all ranks are on devices of one kind, that of `costs` and `launch_cost`.
   const DeviceKinds* kinds = nullptr;
+  // Of its program; nullptr: each simulation makes one.
+  const ProgramLayout* layout = nullptr;
 };
 
 // Where some bodies run in every so-manieth step alone (program::Body::every), the first simulated step is one of

@@ -2,10 +2,12 @@
 #include "sim/engine/job_code.h"
 
 #include <map>
+#include <memory>
 #include <utility>
 #include <variant>
 
 #include "sim/account/grid_view.h"
+#include "sim/base/check.h"
 #include "sim/program/work.h"
 
 namespace rehearse::engine {
@@ -52,15 +54,29 @@ void part_by_kind(const DeviceKinds& kinds, JobCode& job) {
 
 }  // namespace
 
+std::shared_ptr<const ProgramLayout> lay_out_program(const program::Program& program, const plan::RankGrid& grid,
+                                                     const program::Arenas* arenas,
+                                                     const program::KernelKinds& kernels) {
+  auto layout =
+      std::make_shared<ProgramLayout>(ProgramLayout{program::link(program, account::grid_view(program, grid)), {}});
+  layout->code = compile(program, layout->link, arenas == nullptr ? program::Arenas() : *arenas, kernels);
+  return layout;
+}
+
 IdVector<JobId, JobCode> lay_out(const std::vector<Job>& jobs) {
   IdVector<JobId, JobCode> codes;
   for (const Job& job : jobs) {
     const program::Program& program = job.program;
     const program::GridView grid = account::grid_view(program, job.grid);
-    program::Link link = program::link(program, grid);
-    const program::Arenas own = job.arenas == nullptr ? arenas_of(job, grid) : program::Arenas();
-    ProgramCode code = compile(program, link, job.arenas == nullptr ? own : *job.arenas);
-    const JobId id = codes.push_back({&job, std::move(link), std::move(code), {}});
+    std::shared_ptr<const ProgramLayout> own;
+    if (job.layout == nullptr) {
+      const program::Arenas made = job.arenas == nullptr ? arenas_of(job, grid) : program::Arenas();
+      own =
+          lay_out_program(program, job.grid, job.arenas == nullptr ? &made : job.arenas, program::KernelKinds(program));
+    }
+    const ProgramLayout& layout = own ? *own : *job.layout;
+    REHEARSE_CHECK(layout.code.roles.front().role == program.roles.data(), "a layout of another program");
+    const JobId id = codes.push_back({&job, own, layout.code, {}});
     for (int rank = 0; rank < grid.ranks; ++rank) codes[id].code_of.push_back(grid.role(rank));
     for (RoleCode& role : codes[id].code.roles) {
       role.job = id;

@@ -1,6 +1,7 @@
 // A job of a simulation, laid out for execution, and how its transfers go.
 #pragma once
 
+#include <memory>
 #include <vector>
 
 #include "sim/collective/collective.h"
@@ -9,12 +10,18 @@
 
 namespace rehearse::engine {
 
+struct ProgramLayout {
+  program::Link link;
+  ProgramCode code;  // of jobs that launch nothing yet
+};
+
 struct JobCode {
   const Job* job = nullptr;
-  program::Link link;
+  std::shared_ptr<const ProgramLayout> own;  // unless the job has it
   ProgramCode code;
   std::vector<std::int32_t> code_of;  // by rank: of code.roles
 
+  const program::Link& link() const { return own ? own->link : job->layout->link; }
   const CollectiveSize& collective(program::GroupId group, std::int32_t size) const {
     return code.collectives[static_cast<std::size_t>(group)][static_cast<std::size_t>(size)];
   }

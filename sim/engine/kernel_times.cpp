@@ -77,13 +77,25 @@ void KernelTable::add_busy(BusyTime& sum) const {
   for (const SegmentId id : code_.segments.ids())
     for (const Position p : code_.segments[id].ops) runs[p] += segment_runs_[id];
   std::int64_t whole = 0;
+  Int128 alike = 0;  // of positions up to here that are known equally well, which most are
+  const cost::Estimate* known = nullptr;
+  const auto add = [&] {
+    if (alike > 0) sum.add(alike, static_cast<int>(known->coverage), known->low, known->high);
+  };
   for (const Position p : runs.ids()) {
     whole += run_changes_[p];
     Int128 busy = busy_[p].ps();
     if (runs[p] + whole > 0) busy += static_cast<Int128>(duration_[p].ps()) * (runs[p] + whole);
+    if (busy <= 0) continue;
     const cost::Estimate& estimate = estimate_[p];
-    if (busy > 0) sum.add(busy, static_cast<int>(estimate.coverage), estimate.low, estimate.high);
+    if (known == nullptr || estimate.coverage != known->coverage || estimate.low != known->low ||
+        estimate.high != known->high) {
+      add();
+      alike = 0, known = &estimate;
+    }
+    alike += busy;
   }
+  add();
 }
 
 KernelTable& KernelTimes::make_table(StateId id, const cost::Interference& value) {

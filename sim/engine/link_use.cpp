@@ -194,16 +194,20 @@ class LinkUses {
   void add_window(const std::vector<Interval>& intervals, result::LinkUse& use) const {
     constexpr std::int64_t kUnits = 1 << 16;
     const std::int64_t step = (to_ - from_).ps();
-    const auto edge = [&](std::int64_t bin) { return mul_div_down(step, bin, kBins); };
+    std::array<std::int64_t, kBins + 1> edges{};
+    for (std::int64_t bin = 0; bin <= kBins; ++bin)
+      edges[static_cast<std::size_t>(bin)] = mul_div_down(step, bin, kBins);
     std::array<Int128, kBins> bins{};
     for (const Interval& i : intervals) {
       const std::int64_t begin = std::max<std::int64_t>(0, i.begin.ps()), end = i.end.ps();
       const std::int64_t whole = std::max<std::int64_t>(1, (i.end - i.begin).ps());
-      std::int64_t bin = std::min(kBins - 1, mul_div_down(begin, kBins, step));
-      while (bin > 0 && edge(bin) > begin) --bin;
-      for (; bin < kBins && edge(bin) < end; ++bin) {
-        const std::int64_t overlap = std::min(end, edge(bin + 1)) - std::max(begin, edge(bin));
-        if (overlap > 0) bins[static_cast<std::size_t>(bin)] += Int128{i.bytes} * kUnits * overlap / whole * i.times;
+      const auto after = std::upper_bound(edges.begin() + 1, edges.end() - 1, begin);
+      for (auto bin = static_cast<std::size_t>(after - edges.begin()) - 1; bin < bins.size() && edges[bin] < end;
+           ++bin) {
+        const std::int64_t overlap = std::min(end, edges[bin + 1]) - std::max(begin, edges[bin]);
+        if (overlap <= 0) continue;
+        const Int128 units = Int128{i.bytes} * kUnits;
+        bins[bin] += (overlap == whole ? units : units * overlap / whole) * i.times;
       }
     }
     Int128 most = -1;
@@ -211,7 +215,7 @@ class LinkUses {
       const Int128 sum = std::accumulate(bins.begin() + first, bins.begin() + first + kWindow, Int128{0});
       if (most >= 0 && sum <= most + most / 1'000'000'000) continue;  // more than rounding
       most = sum;
-      use.window_from_ps = edge(first);
+      use.window_from_ps = edges[static_cast<std::size_t>(first)];
     }
     use.window_ps = step / (kBins / kWindow);
     // Transfers that contended did not move evenly, so the estimate may be above what the link carries.

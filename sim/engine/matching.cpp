@@ -21,7 +21,7 @@ Matching::Matching(const IdVector<JobId, JobCode>& jobs, const Folding& folding,
 }
 
 void Matching::add_job(JobId job, const Folding::JobClasses& classes) {
-  const program::ProcessGroups& groups = jobs_[job].link.groups;
+  const program::ProcessGroups& groups = jobs_[job].link().groups;
   const ProcessGroupId first_group = groups_.next();
   const ProgramCode& code = jobs_[job].code;
   for (std::size_t c = 0; c < classes.groups.first.size(); ++c) {

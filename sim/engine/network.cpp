@@ -100,7 +100,7 @@ void Network::start(ActivityId id, std::int32_t owner, Time now, Factor factor) 
     if (before)
       heat(self);
     else
-      for (const User& user : port.users) heat(user);
+      port.users.each([&](const User& user) { heat(user); });
   }
   fresh_.push_back(slot);
 }
@@ -135,13 +135,12 @@ void Network::leave(std::int32_t slot, const Defined& what) {
     if (before) touch(use.port);
     port.load -= use.load;
     const auto place = static_cast<std::size_t>(places[u]);
-    const User moved = port.users.back();
-    port.users[place] = moved;
-    flights_[static_cast<std::size_t>(moved.flight)].places[static_cast<std::size_t>(moved.use)] =
-        static_cast<std::int32_t>(place);
-    port.users.pop_back();
-    if (before && !port.overloaded())
-      for (const User& user : port.users) cool(user);
+    if (const User moved = port.users.take_back(); place < port.users.size()) {
+      port.users[place] = moved;
+      flights_[static_cast<std::size_t>(moved.flight)].places[static_cast<std::size_t>(moved.use)] =
+          static_cast<std::int32_t>(place);
+    }
+    if (before && !port.overloaded()) port.users.each([&](const User& user) { cool(user); });
   }
 }
 
@@ -180,7 +179,7 @@ void Network::set_capacity(cluster::ResourceId resource, std::int64_t per_s) {
   const bool after = port.overloaded();
   if (before || after) touch(id);
   if (before == after) return;
-  for (const User& user : port.users) after ? heat(user) : cool(user);
+  port.users.each([&](const User& user) { after ? heat(user) : cool(user); });
 }
 
 void Network::settle_changes(Time now) {
@@ -206,9 +205,9 @@ void Network::collect_component(std::int32_t first) {
   system_.clear();
   add_port(first);
   for (std::size_t next = 0; next < frontier_.size(); ++next)
-    for (const User& user : ports_[static_cast<std::size_t>(frontier_[next])].users) {
+    ports_[static_cast<std::size_t>(frontier_[next])].users.each([&](const User& user) {
       Flight& flight = flights_[static_cast<std::size_t>(user.flight)];
-      if (flight.seen == stamp_) continue;
+      if (flight.seen == stamp_) return;
       flight.seen = stamp_;
       component_.push_back({user.flight, flight.share, flight.end});
       system_.add_activity(flight.limit);
@@ -217,7 +216,7 @@ void Network::collect_component(std::int32_t first) {
         system_.add_use(ports_[static_cast<std::size_t>(hot.port)].local, hot.weight);
       }
       system_.end_activity();
-    }
+    });
 }
 
 void Network::add_port(std::int32_t id) {
@@ -284,11 +283,11 @@ void Network::set_rate(std::int32_t slot, std::uint64_t rate, Time now) {
 std::int64_t Network::flow(cluster::ResourceId resource) const {
   const Port& port = ports_[static_cast<std::size_t>(port_of(resource))];
   Int128 sum = 0;
-  for (const User& user : port.users) {
+  port.users.each([&](const User& user) {
     const Flight& flight = flights_[static_cast<std::size_t>(user.flight)];
     const Defined& what = defined_[flight.defined];
     sum += static_cast<Int128>(uses_[static_cast<std::size_t>(what.first + user.use)].load) * flight.rate;
-  }
+  });
   return static_cast<std::int64_t>((sum + kFullRate - 1) >> kRateBits);
 }
 

@@ -146,10 +146,40 @@ class Network {
   struct User {
     std::int32_t flight, use;  // the use-th of the flight's uses
   };
+  // The first of them lies here: of most ports it is the only one.
+  class Users {
+   public:
+    std::size_t size() const { return static_cast<std::size_t>(count_); }
+    User& operator[](std::size_t i) { return i == 0 ? first_ : others_[i - 1]; }
+    const User& operator[](std::size_t i) const { return i == 0 ? first_ : others_[i - 1]; }
+    void push_back(const User& user) {
+      if (count_++ == 0)
+        first_ = user;
+      else
+        others_.push_back(user);
+    }
+    // The last of them, taken away.
+    User take_back() {
+      if (--count_ == 0) return first_;
+      const User last = others_.back();
+      others_.pop_back();
+      return last;
+    }
+    template <class Function>
+    void each(Function&& function) const {
+      if (count_ > 0) function(first_);
+      for (const User& user : others_) function(user);
+    }
+
+   private:
+    std::vector<User> others_;
+    User first_{-1, -1};
+    std::int32_t count_ = 0;
+  };
   // One cache line: an activity goes through those of all devices it is on.
   struct alignas(64) Port {
     std::int64_t capacity = 0, load = 0;
-    std::vector<User> users;
+    [[no_unique_address]] Users users;  // what follows may lie in the rest of its last word
     std::uint32_t seen = 0;
     std::int32_t local = -1;  // index in the system being solved
     bool touched = false;

@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <array>
 #include <set>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -28,12 +29,57 @@ using program::Role;
 using program::Slot;
 using program::StreamKind;
 
-constexpr std::size_t kMaxStreams = 20;
-using Clock = std::array<int, kMaxStreams>;
+constexpr std::size_t kFewStreams = 12, kMaxStreams = 20;
 
-void join(Clock& into, const Clock& from) {
-  for (std::size_t i = 0; i < kMaxStreams; ++i) into[i] = std::max(into[i], from[i]);
-}
+// An operand by the base it lies in.
+struct Based {
+  BufferId base;
+  int delta;          // of micro-batches
+  Lifetime lifetime;  // the base's
+};
+
+// The operands of all ops of a role, found once for as often as ops are walked over.
+class BasedOperands {
+ public:
+  explicit BasedOperands(const Role& role) {
+    for (const auto& body : role.bodies) {
+      first_op_.push_back(reads_.size());
+      for (const Op& op : body.ops) {
+        reads_.push_back(all_.size());
+        add(role, op.reads);
+        writes_.push_back(all_.size());
+        add(role, op.writes);
+      }
+    }
+    reads_.push_back(all_.size());
+  }
+
+  std::span<const Based> reads(std::size_t body, std::size_t op) const {
+    const std::size_t at = first_op_[body] + op;
+    return {all_.data() + reads_[at], all_.data() + writes_[at]};
+  }
+  std::span<const Based> writes(std::size_t body, std::size_t op) const {
+    const std::size_t at = first_op_[body] + op;
+    return {all_.data() + writes_[at], all_.data() + reads_[at + 1]};
+  }
+  std::span<const Based> all(std::size_t body, std::size_t op) const {
+    const std::size_t at = first_op_[body] + op;
+    return {all_.data() + reads_[at], all_.data() + reads_[at + 1]};
+  }
+
+ private:
+  void add(const Role& role, const std::vector<Operand>& operands) {
+    for (const Operand& o : operands) {
+      const Buffer& b = role.buffers[static_cast<std::size_t>(o.buffer)];
+      const BufferId base = b.is_view() ? b.base : o.buffer;
+      all_.push_back({base, o.micro_batch_delta, role.buffers[static_cast<std::size_t>(base)].lifetime});
+    }
+  }
+
+  std::vector<Based> all_;
+  std::vector<std::size_t> reads_, writes_;  // by op, in all_; of reads one more at the end
+  std::vector<std::size_t> first_op_;        // by body, in these two
+};
 
 struct Access {
   int stream = -1;
@@ -47,11 +93,16 @@ struct InstanceState {
   std::vector<Access> reads;  // since the last write, latest per stream
 };
 
+// For roles of at most so many streams.
+template <std::size_t kStreams>
 class Orderer {
+  using Clock = std::array<int, kStreams>;
+
  public:
-  Orderer(Role& role, const std::vector<Slot>& slots, const std::vector<std::pair<OpRef, OpRef>>& extra)
-      : role_(role), slots_(slots) {
-    REHEARSE_CHECK(role.streams.size() <= kMaxStreams, "{} streams", role.streams.size());
+  Orderer(Role& role, const BasedOperands& operands, const std::vector<Slot>& slots,
+          const std::vector<std::pair<OpRef, OpRef>>& extra)
+      : role_(role), operands_(operands), slots_(slots) {
+    REHEARSE_CHECK(role.streams.size() <= kStreams, "{} streams", role.streams.size());
     int ops = 0, micro_batches = 1;
     for (const auto& body : role.bodies) {
       first_op_.push_back(ops);
@@ -63,17 +114,19 @@ class Orderer {
     waits_.resize(refs_.size());
     latest_.resize(refs_.size(), Clock{});
     for (const auto& [op, earlier] : extra) add_wait(index(op), index(earlier));
-    state_.resize(role.buffers.size());
-    for (std::size_t b = 0; b < role.buffers.size(); ++b)
-      state_[b].resize(role.buffers[b].lifetime == Lifetime::micro_batch ? static_cast<std::size_t>(micro_batches) : 1);
+    std::size_t instances = 0;
+    for (const Buffer& b : role.buffers) {
+      first_state_.push_back(instances);
+      if (!b.is_view()) instances += b.lifetime == Lifetime::micro_batch ? static_cast<std::size_t>(micro_batches) : 1;
+    }
+    state_.resize(instances);
   }
 
   void walk() {
     for (std::size_t s = 0; s < slots_.size(); ++s) {
       check_interrupt();
       const auto body = static_cast<std::size_t>(slots_[s].body);
-      for (std::size_t i = 0; i < role_.bodies[body].ops.size(); ++i)
-        visit(first_op_[body] + static_cast<int>(i), role_.bodies[body].ops[i], slots_[s]);
+      for (std::size_t i = 0; i < role_.bodies[body].ops.size(); ++i) visit(body, i, slots_[s]);
     }
   }
 
@@ -104,20 +157,23 @@ class Orderer {
     if (std::find(waits.begin(), waits.end(), earlier) == waits.end()) waits.push_back(earlier);
   }
 
-  InstanceState& state(const Operand& operand, const Slot& slot) {
-    const Buffer& b = role_.buffers[static_cast<std::size_t>(operand.buffer)];
-    const BufferId base = b.is_view() ? b.base : operand.buffer;
-    const Lifetime lifetime = role_.buffers[static_cast<std::size_t>(base)].lifetime;
-    const int micro_batch = lifetime == Lifetime::micro_batch ? slot.micro_batch + operand.micro_batch_delta : 0;
+  InstanceState& state(const Based& operand, const Slot& slot) {
+    const int micro_batch = operand.lifetime == Lifetime::micro_batch ? slot.micro_batch + operand.delta : 0;
     // Instances that follow one another (slots, steps) lie in the same memory, so what was done with one orders the
     // first write of the next.
-    return state_[static_cast<std::size_t>(base)][static_cast<std::size_t>(micro_batch)];
+    return state_[first_state_[static_cast<std::size_t>(operand.base)] + static_cast<std::size_t>(micro_batch)];
   }
 
-  void visit(int op_index, const Op& op, const Slot& slot) {
+  static void join(Clock& into, const Clock& from) {
+    for (std::size_t i = 0; i < kStreams; ++i) into[i] = std::max(into[i], from[i]);
+  }
+
+  void visit(std::size_t body, std::size_t i, const Slot& slot) {
+    const Op& op = role_.bodies[body].ops[i];
+    const int op_index = first_op_[body] + static_cast<int>(i);
     const auto stream = static_cast<std::size_t>(op.stream);
     Clock clock = clock_[stream];
-    join(clock, host_);
+    if (host_waited_) join(clock, host_);
     for (const int earlier : waits_[static_cast<std::size_t>(op_index)])
       join(clock, latest_[static_cast<std::size_t>(earlier)]);
     const auto order_after = [&](const Access& access) {
@@ -125,21 +181,24 @@ class Orderer {
       add_wait(op_index, access.op);
       join(clock, latest_[static_cast<std::size_t>(access.op)]);
     };
-    for (const Operand& operand : op.reads) order_after(state(operand, slot).write);
-    for (const Operand& operand : op.writes) {
+    for (const Based& operand : operands_.reads(body, i)) order_after(state(operand, slot).write);
+    for (const Based& operand : operands_.writes(body, i)) {
       const InstanceState& s = state(operand, slot);
       order_after(s.write);
       for (const Access& read : s.reads) order_after(read);
     }
     clock[stream] = ++issued_[stream];
     const Access access{static_cast<int>(stream), issued_[stream], op_index};
-    for (const Operand& operand : op.reads) note_read(state(operand, slot), access);
-    for (const Operand& operand : op.writes) {
+    for (const Based& operand : operands_.reads(body, i)) note_read(state(operand, slot), access);
+    for (const Based& operand : operands_.writes(body, i)) {
       InstanceState& s = state(operand, slot);
       s.write = access;
       s.reads.clear();
     }
-    if (role_.streams[stream].kind == StreamKind::host) join(host_, clock);
+    if (role_.streams[stream].kind == StreamKind::host) {
+      host_waited_ = true;
+      join(host_, clock);
+    }
     latest_[static_cast<std::size_t>(op_index)] = clock_[stream] = clock;
   }
 
@@ -150,15 +209,18 @@ class Orderer {
   }
 
   Role& role_;
+  const BasedOperands& operands_;
   const std::vector<Slot>& slots_;
   std::vector<int> first_op_;  // of each body, in the index over all bodies
   std::vector<OpRef> refs_;
   std::array<Clock, kMaxStreams> clock_{};
   Clock host_{};
-  std::array<int, kMaxStreams> issued_{};
+  bool host_waited_ = false;  // else its clock is zeros
+  std::array<int, kStreams> issued_{};
   std::vector<std::vector<int>> waits_;  // of each op: the ops whose events it waits for
   std::vector<Clock> latest_;            // after each op's latest instance; zero if there was none
-  std::vector<std::vector<InstanceState>> state_;
+  std::vector<InstanceState> state_;
+  std::vector<std::size_t> first_state_;  // by base buffer, in state_
 };
 
 // The op whose launch the host is at when the device has come past `op`: a queue of the compute stream's launches
@@ -172,7 +234,8 @@ std::size_t behind_queue(const Role& role, const std::vector<Op>& ops, std::size
   return op;
 }
 
-void write_releases(Role& role, const std::vector<Slot>& slots, const std::set<BufferId>& held) {
+void write_releases(Role& role, const BasedOperands& operands, const std::vector<Slot>& slots,
+                    const std::set<BufferId>& held) {
   struct LastUse {
     OpRef op;
     int slot = 0, micro_batch = 0;
@@ -184,24 +247,24 @@ void write_releases(Role& role, const std::vector<Slot>& slots, const std::set<B
     for (const BufferId id : held) flags[static_cast<std::size_t>(id)] = 1;
     return flags;
   }();
-  for (std::size_t s = 0; s < slots.size(); ++s) {
+  // From the last slot's last op on, so that the first seen of an instance is its last use.
+  for (std::size_t s = slots.size(); s-- > 0;) {
     check_interrupt();
-    const auto& ops = role.bodies[static_cast<std::size_t>(slots[s].body)].ops;
-    for (std::size_t i = 0; i < ops.size(); ++i) {
-      for (const auto* operands : {&ops[i].reads, &ops[i].writes}) {
-        for (const Operand& operand : *operands) {
-          const Buffer& b = role.buffers[static_cast<std::size_t>(operand.buffer)];
-          const auto base = static_cast<std::size_t>(b.is_view() ? b.base : operand.buffer);
-          const Lifetime lifetime = role.buffers[base].lifetime;
-          if (lifetime == Lifetime::persistent) continue;
-          const int mb = slots[s].micro_batch + operand.micro_batch_delta;
-          const auto instance = static_cast<std::size_t>(lifetime == Lifetime::micro_batch ? mb
-                                                         : lifetime == Lifetime::slot      ? slots[s].body
-                                                                                           : 0);
-          const std::size_t until = is_held[base] != 0 && lifetime == Lifetime::slot ? behind_queue(role, ops, i) : i;
-          if (instance >= last[base].size()) last[base].resize(instance + 1);
-          last[base][instance] = {{slots[s].body, static_cast<int>(until)}, static_cast<int>(s), mb};
-        }
+    const auto body = static_cast<std::size_t>(slots[s].body);
+    const auto& ops = role.bodies[body].ops;
+    for (std::size_t i = ops.size(); i-- > 0;) {
+      for (const Based& operand : operands.all(body, i)) {
+        if (operand.lifetime == Lifetime::persistent) continue;
+        const auto base = static_cast<std::size_t>(operand.base);
+        const int mb = slots[s].micro_batch + operand.delta;
+        const auto instance = operand.lifetime == Lifetime::micro_batch ? static_cast<std::size_t>(mb)
+                              : operand.lifetime == Lifetime::slot      ? body
+                                                                        : 0;
+        if (instance >= last[base].size()) last[base].resize(instance + 1);
+        if (last[base][instance].op.valid()) continue;
+        const std::size_t until =
+            is_held[base] != 0 && operand.lifetime == Lifetime::slot ? behind_queue(role, ops, i) : i;
+        last[base][instance] = {{slots[s].body, static_cast<int>(until)}, static_cast<int>(s), mb};
       }
     }
   }
@@ -223,11 +286,17 @@ void write_releases(Role& role, const std::vector<Slot>& slots, const std::set<B
 
 void order_role(Role& role, const std::vector<Slot>& slots, const std::vector<std::pair<OpRef, OpRef>>& extra,
                 const std::set<BufferId>& held) {
-  Orderer orderer(role, slots, extra);
-  orderer.walk();
-  orderer.walk();
-  orderer.write_events();
-  write_releases(role, slots, held);
+  const BasedOperands operands(role);
+  const auto order = [](auto orderer) {
+    orderer.walk();
+    orderer.walk();
+    orderer.write_events();
+  };
+  if (role.streams.size() <= kFewStreams)
+    order(Orderer<kFewStreams>(role, operands, slots, extra));
+  else
+    order(Orderer<kMaxStreams>(role, operands, slots, extra));
+  write_releases(role, operands, slots, held);
 }
 
 }  // namespace rehearse::lower

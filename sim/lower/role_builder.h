@@ -6,6 +6,7 @@
 #include <map>
 #include <set>
 #include <string>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -175,7 +176,7 @@ class RoleBuilder {
  private:
   // What is known of a body while ops are added to it.
   struct Draft {
-    std::map<std::string, int> names;  // how often each was given
+    std::unordered_map<std::string, int> names;  // how often each was given
     OpRef last_compute;
     std::set<BufferId> written;  // bases
   };
@@ -203,7 +204,7 @@ class RoleBuilder {
   void substitute(BodyId body, const std::map<BufferId, BufferId>& by);
 
   program::Role role_;
-  std::map<std::string, BufferId> buffer_ids_;
+  std::unordered_map<std::string, BufferId> buffer_ids_;
   std::map<std::string, program::StreamId> stream_ids_;
   std::vector<Draft> drafts_;  // by body
   BodyId body_ = -1, weight_body_ = -1;

@@ -14,7 +14,8 @@ result::FirstWeights first_weights_of(const Prepared& prepared) {
   engine::Options options = prepared.engine_options();
   options.steps = 1;
   options.noise = {};
-  options.arenas = nullptr, options.loaders = nullptr, options.attention_loads = nullptr;
+  options.layout = nullptr, options.arenas = nullptr;
+  options.loaders = nullptr, options.attention_loads = nullptr;
   const engine::Outcome outcome = engine::simulate(first.program, prepared.grid(), prepared.cluster(),
                                                    prepared.collectives(), prepared.costs(), options);
   result::FirstWeights out = account::first_weights_facts(first.messages);

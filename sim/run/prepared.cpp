@@ -249,6 +249,7 @@ Prepared::Prepared(const plan::Scenario& scenario, const Options& options, const
       chosen_(choose_layers(scenario, *machine_)),
       kinds_(device_kinds(*machine_->costs, machine_->others)),
       program_(lowered(this->scenario(), options)),
+      kernels_(program_),
       input_(input_pipeline(scenario, cluster())),
       attention_loads_(document_loads(scenario, simulated_steps(scenario, options.steps))) {
   check_input();
@@ -256,11 +257,15 @@ Prepared::Prepared(const plan::Scenario& scenario, const Options& options, const
   const bool buffered = collectives().buffered_messages();
   const bool arena = in_arena() || (costs().device().cpu && buffered);
   if (options.check) throw_if_any(check(program_, grid_, !arena, options.threads));
-  if (!arena) return;
+  if (arena) lay_out_arenas(buffered);
+  layout_ = engine::lay_out_program(program_, grid_, arenas(), kernels_);
+}
+
+void Prepared::lay_out_arenas(bool buffered) {
   const program::GridView view = account::grid_view(program_, grid_);
-  arenas_ = program::lay_out_arenas(program_, view, !buffered, options.threads);
+  arenas_ = program::lay_out_arenas(program_, view, !buffered, options_.threads);
   const bool gets_through = arenas_->drains && arenas_->send_slots == 0;
-  if (options.check && !gets_through) throw_if_any(program::check_ranks(program_, view));
+  if (options_.check && !gets_through) throw_if_any(program::check_ranks(program_, view));
   if (!arenas_->drains)
     throw_if_any(program::check_memory_reuse(program_, view, arenas_->by_role(), arenas_->send_slots));
 }
@@ -351,6 +356,7 @@ engine::Options Prepared::engine_options() const {
   options.noise = scenario_.noise;
   options.fold = options_.fold;
   options.kinds = kinds_ ? &*kinds_ : nullptr;
+  options.layout = layout_.get();
   return options;
 }
 
@@ -367,7 +373,8 @@ engine::Job Prepared::as_job(int steps, const Changed* changed) const {
       .arenas = arenas(),
       .loaders = loaders(),
       .attention_loads = attention_loads_ ? &*attention_loads_ : nullptr,
-      .kinds = changed != nullptr ? (changed->kinds ? &*changed->kinds : nullptr) : (kinds_ ? &*kinds_ : nullptr)};
+      .kinds = changed != nullptr ? (changed->kinds ? &*changed->kinds : nullptr) : (kinds_ ? &*kinds_ : nullptr),
+      .layout = layout_.get()};
   if (job_ == 0) return job;
   job.name = owner_.jobs[static_cast<std::size_t>(job_) - 1].name;
   job.start = owner_.jobs[static_cast<std::size_t>(job_) - 1].start;

@@ -14,6 +14,7 @@
 #include "sim/engine/engine.h"
 #include "sim/engine/folding/reasons.h"
 #include "sim/plan/scenario.h"
+#include "sim/program/kernel_kinds.h"
 #include "sim/program/program.h"
 #include "sim/run/document_loads.h"
 #include "sim/run/input_pipeline.h"
@@ -65,6 +66,7 @@ class Prepared {
   Prepared(const plan::Scenario& scenario, const Options& options);
 
   const program::Program& program() const { return program_; }
+  const program::KernelKinds& kernels() const { return kernels_; }
   const plan::RankGrid& grid() const { return grid_; }
   // Of ranks whose memory is simulated as arenas; else nullptr.
   const program::Arenas* arenas() const { return arenas_ ? &*arenas_ : nullptr; }
@@ -111,6 +113,8 @@ class Prepared {
 
   void check_noise() const;
   void check_input() const;
+  // `buffered`: messages are.
+  void lay_out_arenas(bool buffered);
   const std::vector<engine::Loader>* loaders() const { return input_.loaders.empty() ? nullptr : &input_.loaders; }
   void prepare_jobs();
   Time launch_cost() const;
@@ -132,9 +136,11 @@ class Prepared {
   std::optional<ChosenLayers> chosen_;
   std::optional<engine::DeviceKinds> kinds_;
   program::Program program_;
+  program::KernelKinds kernels_;
   InputPipeline input_;
   std::optional<engine::AttentionLoads> attention_loads_;
   std::optional<program::Arenas> arenas_;  // laid out once for all that is simulated and said of it
+  std::shared_ptr<const engine::ProgramLayout> layout_;
   std::vector<std::unique_ptr<Prepared>> beside_;
 };
 

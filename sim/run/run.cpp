@@ -9,7 +9,10 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <functional>
+#include <map>
 #include <tuple>
+#include <utility>
 
 #include "sim/account/balance.h"
 #include "sim/account/program_facts.h"
@@ -18,6 +21,7 @@
 #include "sim/engine/engine.h"
 #include "sim/plan/documents.h"
 #include "sim/plan/expert_loads.h"
+#include "sim/program/kernel_kinds.h"
 #include "sim/program/work.h"
 #include "sim/run/describe_scenario.h"
 #include "sim/run/device_kinds.h"
@@ -69,15 +73,36 @@ std::string coverage_of(const Prepared& prepared, const Role& role, const progra
   return text(costs.kernel(role, op, beside).coverage);
 }
 
+// Of an op of the program.
+std::int32_t kernel_kind(const Prepared& prepared, const Role& role, const program::Op& op) {
+  const auto number = static_cast<std::size_t>(&role - prepared.program().roles.data());
+  for (std::size_t b = 0; b < role.bodies.size(); ++b) {
+    const std::vector<program::Op>& ops = role.bodies[b].ops;
+    const std::less<const program::Op*> before;
+    if (ops.empty() || before(&op, ops.data()) || before(&ops.back(), &op)) continue;
+    return prepared.kernels().of(number, static_cast<program::BodyId>(b), static_cast<std::int32_t>(&op - ops.data()));
+  }
+  return program::KernelKinds::kNone;
+}
+
 // Whether the stages are even, by what their kernels take.
 std::vector<result::Note> balance_notes_of(const Prepared& prepared, const plan::Scenario& scenario) {
   cost::Interference beside;
   if (prepared.costs().device().cpu) beside.busy_cores = prepared.grid().ranks();
   const std::vector<StageDevices> devices = devices_of_stages(prepared.cluster(), prepared.grid());
+  std::map<std::pair<int, std::int32_t>, double> known;  // by kinds of device and kernel
+  const auto of_kind = [&](int device, const Role& role, const program::Op& op) {
+    const cost::CostModel& costs = prepared.machine().costs_of(device);
+    const auto ask = [&] { return costs.kernel(role, op, beside).duration.seconds(); };
+    if (!costs.by_kind()) return ask();
+    const auto [entry, fresh] = known.try_emplace({device, kernel_kind(prepared, role, op)}, 0.0);
+    if (fresh) entry->second = ask();
+    return entry->second;
+  };
   const auto seconds = [&](const Role& role, const program::Op& op) {
     double longest = 0;  // of the kinds of devices that the stage is on
     for (const int kind : devices[static_cast<std::size_t>(role.pipeline)].kinds)
-      longest = std::max(longest, prepared.machine().costs_of(kind).kernel(role, op, beside).duration.seconds());
+      longest = std::max(longest, of_kind(kind, role, op));
     return longest;
   };
   return account::balance_notes(scenario, prepared.program(), seconds, "by its kernels");

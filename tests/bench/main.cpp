@@ -4,9 +4,11 @@
 
 #include <cstring>
 
+#include "sim/base/freed_memory.h"
 #include "table.h"
 
 int main(int argc, char** argv) {
+  rehearse::keep_freed_memory();
   if (argc == 2 && std::strcmp(argv[1], "--table") == 0) return rehearse::bench::print_table();
   if (argc == 2 && std::strcmp(argv[1], "--growth") == 0) return rehearse::bench::print_growth();
   benchmark::Initialize(&argc, argv);

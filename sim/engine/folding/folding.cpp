@@ -127,8 +127,8 @@ Folding::Folding(const IdVector<JobId, JobCode>& codes, const cluster::Cluster& 
 
 void Folding::keep_apart(const IdVector<JobId, JobCode>& codes) {
   for (const JobCode& code : codes)
-    jobs_.push_back({each_by_itself(static_cast<std::size_t>(code.link.groups.ranks())),
-                     each_by_itself(static_cast<std::size_t>(code.link.groups.size())),
+    jobs_.push_back({each_by_itself(static_cast<std::size_t>(code.link().groups.ranks())),
+                     each_by_itself(static_cast<std::size_t>(code.link().groups.size())),
                      {},
                      {},
                      {}});
@@ -138,7 +138,7 @@ void Folding::count_posts(const IdVector<JobId, JobCode>& codes) {
   for (const JobId id : codes.ids()) {
     JobClasses& job = jobs_[id];
     for (const std::int32_t group : job.groups.first) {
-      const program::ProcessGroup& what = codes[id].link.groups[group];
+      const program::ProcessGroup& what = codes[id].link().groups[group];
       if (what.group < 0 || !folded_) {
         job.posts.push_back(static_cast<std::int32_t>(what.ranks.size()));
         continue;

@@ -2,7 +2,12 @@
 #include "sim/engine/folding/graph.h"
 
 #include <algorithm>
+#include <bit>
+#include <cstring>
+#include <deque>
+#include <functional>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -17,47 +22,59 @@ namespace rehearse::engine {
 
 namespace {
 
-// Numbers for texts: facts that are the same to the byte are one colour.
-class FactColours {
- public:
-  std::int32_t of(const std::string& facts) {
-    return numbers_.try_emplace(facts, static_cast<std::int32_t>(numbers_.size())).first->second;
-  }
-
- private:
-  std::unordered_map<std::string, std::int32_t> numbers_;
-};
-
-// Facts as bytes.
+// Facts, as whole words.
 class Facts {
  public:
   Facts& add(std::int64_t value) {
-    text_.append(reinterpret_cast<const char*>(&value), sizeof value);
+    words_.push_back(value);
     return *this;
   }
-  Facts& add(double value) {
-    text_.append(reinterpret_cast<const char*>(&value), sizeof value);
-    return *this;
-  }
+  Facts& add(double value) { return add(std::bit_cast<std::int64_t>(value)); }
   Facts& add(std::string_view value) {
+    constexpr std::size_t kWord = sizeof(std::int64_t);
     add(static_cast<std::int64_t>(value.size()));
-    text_.append(value);
+    for (; !value.empty(); value.remove_prefix(std::min(kWord, value.size()))) {
+      std::int64_t word = 0;
+      std::memcpy(&word, value.data(), std::min(kWord, value.size()));
+      add(word);
+    }
     return *this;
   }
   Facts& add(Time value) { return add(value.ps()); }
   Facts& clear() {
-    text_.clear();
+    words_.clear();
     return *this;
   }
-  const std::string& text() const { return text_; }
+  std::string_view bytes() const {
+    return {reinterpret_cast<const char*>(words_.data()), words_.size() * sizeof(std::int64_t)};
+  }
 
  private:
-  std::string text_;
+  std::vector<std::int64_t> words_;
 };
 
+// Numbers for facts: what is the same to the byte is one colour.
+class FactColours {
+ public:
+  std::int32_t of(const Facts& facts) {
+    const auto known = numbers_.find(facts.bytes());
+    if (known != numbers_.end()) return known->second;
+    return numbers_.emplace(facts.bytes(), static_cast<std::int32_t>(numbers_.size())).first->second;
+  }
+
+ private:
+  struct Hash {
+    using is_transparent = void;
+    std::size_t operator()(std::string_view bytes) const { return std::hash<std::string_view>()(bytes); }
+  };
+  std::unordered_map<std::string, std::int32_t, Hash, std::equal_to<>> numbers_;
+};
+
+using Sizes = std::set<std::int32_t>;
+
 // Of a role: the sizes that its sequences are called with.
-std::vector<std::set<std::int32_t>> sizes_of(const RoleCode& role) {
-  std::vector<std::set<std::int32_t>> sizes(role.sequences.size());
+std::vector<Sizes> sizes_of(const RoleCode& role) {
+  std::vector<Sizes> sizes(role.sequences.size());
   for (const Segment& segment : role.segments)
     if (segment.kind == SegmentKind::collective) sizes[static_cast<std::size_t>(segment.sequence)].insert(segment.size);
   for (const LegCode& leg : role.legs) sizes[static_cast<std::size_t>(leg.sequence)].insert(leg.size);
@@ -70,14 +87,7 @@ class GraphBuilder {
                const LinkFaults& faults)
       : cluster_(cluster) {
     for (const JobId job : codes.ids()) add_job(job, codes[job], options);
-    const std::vector<cluster::Resource>& resources = cluster.resources();
-    FactColours colours;
-    for (std::size_t r = 0; r < resources.size(); ++r)
-      graph_.resources.push_back(colours.of(Facts()
-                                                .add(static_cast<std::int64_t>(resources[r].kind))
-                                                .add(resources[r].capacity.per_s())
-                                                .add(faults.alike(static_cast<std::int32_t>(r)))
-                                                .text()));
+    add_resources(faults);
     graph_.first_group.push_back(graph_.rank_groups.size());
     graph_.first_member.push_back(graph_.members.size());
     graph_.first_activity.push_back(graph_.activities.size());
@@ -87,16 +97,35 @@ class GraphBuilder {
   FoldGraph take() { return std::move(graph_); }
 
  private:
+  void add_resources(const LinkFaults& faults) {
+    const std::vector<cluster::Resource>& resources = cluster_.resources();
+    using Known = std::tuple<cluster::ResourceKind, Bandwidth, std::int64_t>;
+    std::optional<Known> before;  // most are as the one before
+    FactColours colours;
+    std::int32_t colour = 0;
+    for (std::size_t r = 0; r < resources.size(); ++r) {
+      const Known known{resources[r].kind, resources[r].capacity, faults.alike(static_cast<std::int32_t>(r))};
+      if (known != before) {
+        Facts& facts = facts_.clear();
+        facts.add(static_cast<std::int64_t>(resources[r].kind)).add(resources[r].capacity.per_s());
+        colour = colours.of(facts.add(std::get<2>(known)));
+        before = known;
+      }
+      graph_.resources.push_back(colour);
+    }
+  }
+
   void add_job(JobId id, const JobCode& job, const Options& options) {
-    const program::ProcessGroups& groups = job.link.groups;
+    const program::ProcessGroups& groups = job.link().groups;
     const auto first_rank = static_cast<std::int32_t>(graph_.ranks.size());
     const auto first_group = static_cast<std::int32_t>(graph_.groups.size());
     const bool reported = id == JobId(0) && options.steps > 0;
     const Noise noise(job.job->noise, options.sample, reported ? options.spared : std::vector<int>(), groups.ranks());
-    std::vector<std::vector<std::set<std::int32_t>>> role_sizes;
+    std::vector<std::vector<Sizes>> role_sizes;
     for (const RoleCode& role : job.code.roles) role_sizes.push_back(sizes_of(role));
-    std::vector<std::set<std::int32_t>> sizes(static_cast<std::size_t>(groups.size()));
-    std::vector<const std::set<std::int32_t>*> last(sizes.size());  // added: of members of one role it is the same
+    std::vector<const Sizes*> sizes(static_cast<std::size_t>(groups.size()));  // those of a role, or of several joined
+    std::vector<const Sizes*> last(sizes.size());  // added: of members of one role it is the same
+    std::deque<Sizes> joined;
     std::vector<std::int64_t> sequences(static_cast<std::size_t>(groups.size()));  // what its members call it
     for (int rank = 0; rank < groups.ranks(); ++rank) {
       const auto role = static_cast<std::size_t>(job.code_of[static_cast<std::size_t>(rank)]);
@@ -108,15 +137,21 @@ class GraphBuilder {
       }
       if (job.job->attention_loads != nullptr)
         facts.add(std::int64_t{job.job->attention_loads->row_of[static_cast<std::size_t>(rank)]});
-      graph_.ranks.push_back(rank_facts_.of(facts.text()));
+      graph_.ranks.push_back(rank_facts_.of(facts));
       graph_.first_group.push_back(graph_.rank_groups.size());
       std::size_t sequence = 0;
       for (const std::int32_t group : groups.of(rank)) {
         if (group >= 0) {
           graph_.rank_groups.push_back(first_group + group);
           const auto g = static_cast<std::size_t>(group);
-          const std::set<std::int32_t>& own = role_sizes[role][sequence];
-          if (last[g] != &own) sizes[g].insert(own.begin(), own.end());
+          const Sizes& own = role_sizes[role][sequence];
+          if (sizes[g] == nullptr) {
+            sizes[g] = &own;
+          } else if (last[g] != &own && !std::includes(sizes[g]->begin(), sizes[g]->end(), own.begin(), own.end())) {
+            Sizes& all = joined.emplace_back(*sizes[g]);
+            all.insert(own.begin(), own.end());
+            sizes[g] = &all;
+          }
           last[g] = &own;
           if (groups[group].group < 0)
             sequences[g] += (1 + static_cast<std::int64_t>(sequence)) *
@@ -125,14 +160,15 @@ class GraphBuilder {
         ++sequence;
       }
     }
+    const Sizes none;
     for (std::int32_t group = 0; group < groups.size(); ++group) {
       check_interrupt();
       const auto g = static_cast<std::size_t>(group);
-      add_group(id, job, groups[group], sizes[g], sequences[g], first_rank);
+      add_group(id, job, groups[group], sizes[g] == nullptr ? none : *sizes[g], sequences[g], first_rank);
     }
   }
 
-  void add_group(JobId id, const JobCode& job, const program::ProcessGroup& group, const std::set<std::int32_t>& sizes,
+  void add_group(JobId id, const JobCode& job, const program::ProcessGroup& group, const Sizes& sizes,
                  std::int64_t sequences, std::int32_t first_rank) {
     graph_.first_member.push_back(graph_.members.size());
     graph_.first_activity.push_back(graph_.activities.size());
@@ -152,7 +188,7 @@ class GraphBuilder {
                               static_cast<std::int32_t>(plan.activities.size())});
       add_plan(plan, size, facts);
     }
-    graph_.groups.push_back(group_facts_.of(facts.text()));
+    graph_.groups.push_back(group_facts_.of(facts));
   }
 
   // How many nodes its ranks are on.

@@ -24,8 +24,8 @@ class Reasons {
           const std::vector<FoldColours>& history)
       : codes_(codes), resources_(cluster.resources()), graph_(graph), history_(history) {
     for (const JobCode& code : codes) {
-      for (int rank = 0; rank < code.link.groups.ranks(); ++rank) ranks_.push_back({&code, rank});
-      for (std::int32_t group = 0; group < code.link.groups.size(); ++group) groups_.push_back({&code, group});
+      for (int rank = 0; rank < code.link().groups.ranks(); ++rank) ranks_.push_back({&code, rank});
+      for (std::int32_t group = 0; group < code.link().groups.size(); ++group) groups_.push_back({&code, group});
     }
     group_of_.resize(graph.activities.size());
     users_.resize(graph.resources.size());
@@ -69,7 +69,7 @@ class Reasons {
     return round;
   }
 
-  const program::ProcessGroup& group(std::size_t g) const { return groups_[g].code->link.groups[groups_[g].number]; }
+  const program::ProcessGroup& group(std::size_t g) const { return groups_[g].code->link().groups[groups_[g].number]; }
 
   // As the rank would call it.
   std::string name_of_group(std::size_t g, std::size_t rank) const {
@@ -223,7 +223,7 @@ FoldReport report_folding(const Job& reported, const cluster::Cluster& cluster, 
   const IdVector<JobId, JobCode> codes = lay_out(jobs);
   FoldReport report;
   report.nothing = why_not_folded(codes, cluster, true);
-  for (const JobCode& code : codes) report.ranks += code.link.groups.ranks();
+  for (const JobCode& code : codes) report.ranks += code.link().groups.ranks();
   if (!report.nothing.empty()) return report;
   FoldGraph graph = fold_graph(codes, cluster, options, LinkFaults(options.noise, options.sample, cluster.resources()));
   std::vector<FoldColours> history;
@@ -238,7 +238,7 @@ FoldReport report_folding(const Job& reported, const cluster::Cluster& cluster, 
     const JobCode& code = codes[job];
     std::map<std::int32_t, std::size_t> first_of;  // by role and kind of device: a rank of all
     std::map<std::pair<std::int32_t, std::int32_t>, RankClass> classes;
-    for (int rank = 0; rank < code.link.groups.ranks(); ++rank) {
+    for (int rank = 0; rank < code.link().groups.ranks(); ++rank) {
       const std::int32_t role = code.code_of[static_cast<std::size_t>(rank)];
       const std::size_t number = first_rank + static_cast<std::size_t>(rank);
       RankClass& own = classes[{role, graph.ranks[number]}];
@@ -252,7 +252,7 @@ FoldReport report_folding(const Job& reported, const cluster::Cluster& cluster, 
       if (first != number) own.why = reasons.of_ranks(number, first);
     }
     for (auto& [key, rank_class] : classes) report.classes.push_back(std::move(rank_class));
-    first_rank += static_cast<std::size_t>(code.link.groups.ranks());
+    first_rank += static_cast<std::size_t>(code.link().groups.ranks());
   }
   return report;
 }

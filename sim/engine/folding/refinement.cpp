@@ -93,7 +93,7 @@ std::size_t split(FoldGraph& graph) {
   return colours + number(hashes, graph.ranks);
 }
 
-// Whether signature(i), in any order, is that of the first of i's colour, for all.
+// Whether signature(i), in any order, is that of the first of i's colour, for all. signature(i, add) adds its items.
 template <class Item, class Signature>
 bool same_in_classes(const Colours& colours, const Signature& signature) {
   struct OfFirst {
@@ -102,14 +102,21 @@ bool same_in_classes(const Colours& colours, const Signature& signature) {
   std::vector<OfFirst> of_first;
   std::vector<Item> own;
   for (std::size_t i = 0; i < colours.size(); ++i) {
-    own.clear();
-    signature(i, own);
     if (static_cast<std::size_t>(colours[i]) == of_first.size()) {
-      of_first.push_back({own, {}});
+      std::vector<Item>& items = of_first.emplace_back().items;
+      signature(i, [&](const Item& item) { items.push_back(item); });
       continue;
     }
     OfFirst& first = of_first[static_cast<std::size_t>(colours[i])];
-    if (own == first.items) continue;  // even in order, which is usual
+    std::size_t seen = 0;
+    bool in_order = true;  // which is usual
+    signature(i, [&](const Item& item) {
+      in_order = in_order && seen < first.items.size() && first.items[seen] == item;
+      ++seen;
+    });
+    if (in_order && seen == first.items.size()) continue;
+    own.clear();
+    signature(i, [&](const Item& item) { own.push_back(item); });
     if (first.sorted.empty()) {
       first.sorted = first.items;
       std::sort(first.sorted.begin(), first.sorted.end());
@@ -155,29 +162,27 @@ bool equitable(const FoldGraph& graph, const FoldColours& facts) {
       for (std::size_t u = graph.first_use[a]; u < graph.first_use[a + 1]; ++u)
         users[next[static_cast<std::size_t>(graph.uses[u].resource)]++] = {graph.activities[a], graph.uses[u].bytes};
     }
-  const auto of_resource = [&](std::size_t r, std::vector<Item>& items) {
-    for (std::size_t u = first_user[r]; u < first_user[r + 1]; ++u)
-      items.emplace_back(use, users[u].activity, users[u].bytes);
-    items.emplace_back(facts_of, facts.resources[r], 0);
+  const auto of_resource = [&](std::size_t r, const auto& add) {
+    for (std::size_t u = first_user[r]; u < first_user[r + 1]; ++u) add(Item(use, users[u].activity, users[u].bytes));
+    add(Item(facts_of, facts.resources[r], 0));
   };
-  const auto of_activity = [&](std::size_t a, std::vector<Item>& items) {
-    items.emplace_back(facts_of, facts.activities[a], group_of[a]);
+  const auto of_activity = [&](std::size_t a, const auto& add) {
+    add(Item(facts_of, facts.activities[a], group_of[a]));
     for (std::size_t u = graph.first_use[a]; u < graph.first_use[a + 1]; ++u)
-      items.emplace_back(use, graph.uses[u].bytes, at(graph.resources, graph.uses[u].resource));
+      add(Item(use, graph.uses[u].bytes, at(graph.resources, graph.uses[u].resource)));
   };
-  const auto of_group = [&](std::size_t g, std::vector<Item>& items) {
-    items.emplace_back(facts_of, facts.groups[g], 0);
+  const auto of_group = [&](std::size_t g, const auto& add) {
+    add(Item(facts_of, facts.groups[g], 0));
     for (std::size_t m = graph.first_member[g]; m < graph.first_member[g + 1]; ++m)
-      items.emplace_back(member, graph.channel[g] != 0 ? static_cast<std::int64_t>(m - graph.first_member[g]) : 0,
-                         at(graph.ranks, graph.members[m]));
+      add(Item(member, graph.channel[g] != 0 ? static_cast<std::int64_t>(m - graph.first_member[g]) : 0,
+               at(graph.ranks, graph.members[m])));
     for (std::size_t a = graph.first_activity[g]; a < graph.first_activity[g + 1]; ++a)
-      items.emplace_back(activity, graph.activities[a], 0);
+      add(Item(activity, graph.activities[a], 0));
   };
-  const auto of_rank = [&](std::size_t r, std::vector<Item>& items) {
-    items.emplace_back(facts_of, facts.ranks[r], 0);
+  const auto of_rank = [&](std::size_t r, const auto& add) {
+    add(Item(facts_of, facts.ranks[r], 0));
     for (std::size_t s = graph.first_group[r]; s < graph.first_group[r + 1]; ++s)
-      items.emplace_back(member, static_cast<std::int64_t>(s - graph.first_group[r]),
-                         at(graph.groups, graph.rank_groups[s]));
+      add(Item(member, static_cast<std::int64_t>(s - graph.first_group[r]), at(graph.groups, graph.rank_groups[s])));
   };
   return same_in_classes<Item>(graph.resources, of_resource) && same_in_classes<Item>(graph.activities, of_activity) &&
          same_in_classes<Item>(graph.groups, of_group) && same_in_classes<Item>(graph.ranks, of_rank);

@@ -198,31 +198,31 @@ class Placer {
   }
 
   // Touched buffers with bytes of the place, by number.
-  std::vector<BufferId> overlapping(const Place& place) const {
-    std::vector<BufferId> found;
+  void find_overlapping(const Place& place) {
+    overlapping_.clear();
     auto at = std::partition_point(by_offset_.begin(), by_offset_.end(),
                                    [&](const Lying& lying) { return lying.offset < place.end(); });
     while (at != by_offset_.begin() && (--at)->furthest > place.offset)
-      if (out_.places[static_cast<std::size_t>(at->buffer)].end() > place.offset) found.push_back(at->buffer);
-    std::sort(found.begin(), found.end());
-    return found;
+      if (out_.places[static_cast<std::size_t>(at->buffer)].end() > place.offset) overlapping_.push_back(at->buffer);
+    std::sort(overlapping_.begin(), overlapping_.end());
   }
 
   // What the op must wait for that writes an instance first, not regarding what others imply.
-  void add_reuse(const Birth& birth, StreamId own, std::vector<ReuseWait>& needed) const {
+  void add_reuse(const Birth& birth, StreamId own) {
     const Place& place = out_.places[static_cast<std::size_t>(birth.buffer)];
-    for (const BufferId other : overlapping(place)) {
+    find_overlapping(place);
+    for (const BufferId other : overlapping_) {
       const bool ring = other == birth.buffer && place.ring > 1;
       for (const Touches& t : touches_[static_cast<std::size_t>(other)]) {
         if (t.stream == own) continue;
         if (t.body == birth.body && t.ops.front() < birth.op) {
           const auto after = std::lower_bound(t.ops.begin(), t.ops.end(), birth.op);
-          needed.push_back({ReuseWait::Which::same_slot, t.stream, t.body, *std::prev(after)});
+          needed_.push_back({ReuseWait::Which::same_slot, t.stream, t.body, *std::prev(after)});
         } else if (ring) {
-          needed.push_back({ReuseWait::Which::same_place, t.stream, t.body, t.ops.back(), place.ring,
-                            birth.micro_batch_delta, t.delta});
+          needed_.push_back({ReuseWait::Which::same_place, t.stream, t.body, t.ops.back(), place.ring,
+                             birth.micro_batch_delta, t.delta});
         } else {
-          needed.push_back({ReuseWait::Which::latest, t.stream, t.body, t.ops.back()});
+          needed_.push_back({ReuseWait::Which::latest, t.stream, t.body, t.ops.back()});
         }
       }
     }
@@ -248,12 +248,12 @@ class Placer {
 
   void begin_body() {
     known_.assign(role_.streams.size() + 1, Known(role_.streams.size() + 1, -1));
-    after_op_.clear();
+    after_ops_.clear();
   }
 
   // It has waited for an op of the slot: what that one knew it knows too.
   void learn(Known& known, StreamId stream, std::int32_t done) const {
-    const Known& theirs = after_op_[static_cast<std::size_t>(done)];
+    const std::int32_t* const theirs = after_ops_.data() + static_cast<std::size_t>(done) * known.size();
     for (std::size_t s = 0; s < known.size(); ++s) known[s] = std::max(known[s], theirs[s]);
     known[index(stream)] = std::max(known[index(stream)], done);
   }
@@ -267,14 +267,15 @@ class Placer {
         learn(known, wait.stream, wait.op);
       else
         asked_[own].push_back({ReuseWait::Which::latest, wait.stream, wait.body, wait.op});
-    std::vector<ReuseWait> needed;
+    needed_.clear();
     for (const Birth& birth : lifetimes_.births(body, i))
-      if (out_.places[static_cast<std::size_t>(birth.buffer)].bytes > 0) add_reuse(birth, stream_of(op), needed);
+      if (out_.places[static_cast<std::size_t>(birth.buffer)].bytes > 0) add_reuse(birth, stream_of(op));
     // Those of this slot first, the latest of them before others: they imply the rest of their streams.
-    std::stable_sort(needed.begin(), needed.end(), [](const ReuseWait& a, const ReuseWait& b) {
+    const auto before = [](const ReuseWait& a, const ReuseWait& b) {
       return std::pair(a.which, -a.op) < std::pair(b.which, -b.op);
-    });
-    for (const ReuseWait& wait : needed) {
+    };
+    if (needed_.size() > 1) std::stable_sort(needed_.begin(), needed_.end(), before);
+    for (const ReuseWait& wait : needed_) {
       if (implied(wait, known, asked_[own])) continue;
       out_.all_waits.push_back(wait);
       if (wait.which == ReuseWait::Which::same_slot)
@@ -282,7 +283,7 @@ class Placer {
       else
         asked_[own].push_back(wait);
     }
-    after_op_.push_back(known);
+    after_ops_.insert(after_ops_.end(), known.begin(), known.end());
   }
 
   bool implied(const ReuseWait& wait, const Known& known, const std::vector<ReuseWait>& asked) const {
@@ -305,10 +306,14 @@ class Placer {
   std::vector<std::vector<Touches>> touches_;  // by buffer
   std::vector<BufferId> touched_;              // those that have any
   std::vector<Lying> by_offset_;               // of these those that lie anywhere
-  // Of the body being looked at: by stream what its next op knows; by op what it knew; by stream what its ops have
-  // waited for in earlier slots.
-  std::vector<Known> known_, after_op_;
+  // Of the body being looked at: by stream what its next op knows; by op what it knew, one after the other; by stream
+  // what its ops have waited for in earlier slots.
+  std::vector<Known> known_;
+  std::vector<std::int32_t> after_ops_;
   std::vector<std::vector<ReuseWait>> asked_;
+  // Of the op being looked at.
+  std::vector<BufferId> overlapping_;
+  std::vector<ReuseWait> needed_;
 };
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include <array>
 #include <memory>
 #include <optional>
+#include <span>
 
 #include "sim/base/check.h"
 #include "sim/base/interrupt.h"
@@ -30,7 +31,8 @@ class LagWalk {
   LagWalk(const Role& role, const RoleWaits& waits, const Lifetimes& lifetimes, const Repetition& repeats)
       : role_(role), waits_(waits), lifetimes_(lifetimes), repeats_(repeats), streams_(role.streams.size()) {
     REHEARSE_CHECK(streams_ < kMostStreams, "{}: {} streams", role.name, streams_);
-    out_.of.resize(role.buffers.size());
+    pairs_.resize(role.buffers.size());
+    place_of_.assign(role.buffers.size(), kNowhere);
     out_.own.assign(role.buffers.size(), kEnoughLag);
     last_.resize(streams_ + 1);
     recent_ = std::make_unique_for_overwrite<Issued[]>((streams_ + 1) * kMostRecent);
@@ -57,7 +59,12 @@ class LagWalk {
         for (std::size_t i = 0; i < role_.bodies[body].ops.size(); ++i) visit(slot, static_cast<std::int32_t>(i));
         if (lost_) return std::nullopt;
       }
-    for (ReuseLags::Others& others : out_.of) std::sort(others.begin(), others.end());
+    for (const std::vector<Pair>& others : pairs_) {
+      ReuseLags::Others& all = out_.of.emplace_back();
+      all.reserve(others.size());
+      for (const Pair& pair : others) all.emplace_back(pair.other, pair.lag);
+      std::sort(all.begin(), all.end());
+    }
     return std::move(out_);
   }
 
@@ -67,18 +74,12 @@ class LagWalk {
   // Of an op, which is looked at many times.
   struct Operands {
     std::int64_t bytes = 0;
-    std::vector<Operand> passing;  // those that are not persistent; of views their bases
+    std::size_t first = 0, last = 0;  // in passing_
   };
   struct Issued {
     const Operands* operands;
     int micro_batch;
     Clock known;  // when it began
-
-    bool keeps(BufferId buffer) const {
-      for (const Operand& o : operands->passing)
-        if (o.buffer == buffer) return true;
-      return false;
-    }
   };
 
   // All clocks when a round begins.
@@ -151,17 +152,26 @@ class LagWalk {
   std::size_t index(StreamId stream) const {
     return stream == kHostStream ? streams_ : static_cast<std::size_t>(stream);
   }
-  Operands operands_of(const Op& op) const {
-    Operands all;
+  Operands operands_of(const Op& op) {
+    Operands all{0, passing_.size(), 0};
     for (const auto* operands : {&op.reads, &op.writes})
       for (const Operand& o : *operands) {
         const Buffer& b = role_.buffers[static_cast<std::size_t>(o.buffer)];
         const BufferId base = b.is_view() ? b.base : o.buffer;
         all.bytes += b.bytes();
         if (role_.buffers[static_cast<std::size_t>(base)].lifetime != Lifetime::persistent)
-          all.passing.push_back({base, o.micro_batch_delta});
+          passing_.push_back({base, o.micro_batch_delta});
       }
+    all.last = passing_.size();
     return all;
+  }
+  std::span<const Operand> passing(const Issued& use) const {
+    return {passing_.data() + use.operands->first, passing_.data() + use.operands->last};
+  }
+  bool keeps(const Issued& use, BufferId buffer) const {
+    for (const Operand& o : passing(use))
+      if (o.buffer == buffer) return true;
+    return false;
   }
   bool computes(std::size_t stream) const {
     return stream < streams_ && role_.streams[stream].kind == StreamKind::compute;
@@ -222,7 +232,7 @@ class LagWalk {
       for (; seen > use->known[own] && later < enough; --seen) later += bytes_of(own, seen);
       if (later >= enough) break;
       note(birth, micro_batch, *use, static_cast<int>(later / std::max<std::int64_t>(bytes, 1)));
-      if (alike_ && alike_since_[s] == kNowhere && use->keeps(birth.buffer)) looked_before_ = true;
+      if (alike_ && alike_since_[s] == kNowhere && keeps(*use, birth.buffer)) looked_before_ = true;
     }
     looked(own, seen);
     looked(s, number);
@@ -237,7 +247,7 @@ class LagWalk {
       if (all - alike >= kEnoughLag * most_bytes_[s]) break;
       const std::int64_t lag = (all - alike) / std::max<std::int64_t>(use->operands->bytes, 1);
       if (lag < kEnoughLag) note(birth, micro_batch, *use, static_cast<int>(lag));
-      if (alike_ && alike_since_[s] == kNowhere && use->keeps(birth.buffer)) looked_before_ = true;
+      if (alike_ && alike_since_[s] == kNowhere && keeps(*use, birth.buffer)) looked_before_ = true;
       all += use->operands->bytes;
       alike += use->operands->bytes;
     }
@@ -245,7 +255,7 @@ class LagWalk {
   }
 
   void note(const Birth& birth, int micro_batch, const Issued& use, int lag) {
-    for (const Operand& o : use.operands->passing)
+    for (const Operand& o : passing(use))
       note(birth, micro_batch, o.buffer, use.micro_batch + o.micro_batch_delta, lag);
   }
 
@@ -262,16 +272,36 @@ class LagWalk {
       least = std::min(least, lag);
       return;
     }
-    if (!lower(out_.of[static_cast<std::size_t>(birth.buffer)], used, lag)) return;
-    lower(out_.of[static_cast<std::size_t>(used)], birth.buffer, lag);  // both ways alike
+    lower(birth.buffer, used, lag);
   }
 
-  // Whether it was more, or not known.
-  static bool lower(ReuseLags::Others& others, BufferId used, int lag) {
-    for (auto& [buffer, least] : others)
-      if (buffer == used) return lag < least && (least = lag, true);
-    others.emplace_back(used, lag);
-    return true;
+  // Both ways alike.
+  void lower(BufferId born, BufferId used, int lag) {
+    look_up(born);
+    std::vector<Pair>& own = pairs_[static_cast<std::size_t>(born)];
+    std::vector<Pair>& others = pairs_[static_cast<std::size_t>(used)];
+    std::int32_t& place = place_of_[static_cast<std::size_t>(used)];
+    if (place == kNowhere) {
+      place = static_cast<std::int32_t>(own.size());
+      own.push_back({used, lag, static_cast<std::int32_t>(others.size())});
+      others.push_back({born, lag, place});
+      return;
+    }
+    Pair& pair = own[static_cast<std::size_t>(place)];
+    if (lag >= pair.lag) return;
+    pair.lag = others[static_cast<std::size_t>(pair.mirrored)].lag = lag;
+  }
+
+  // Many uses are looked at for one buffer that is born, so where its pairs are is kept by the other's number.
+  void look_up(BufferId born) {
+    if (born == looked_up_) return;
+    if (looked_up_ >= 0)
+      for (const Pair& pair : pairs_[static_cast<std::size_t>(looked_up_)])
+        place_of_[static_cast<std::size_t>(pair.other)] = kNowhere;
+    looked_up_ = born;
+    const std::vector<Pair>& own = pairs_[static_cast<std::size_t>(born)];
+    for (std::size_t i = 0; i < own.size(); ++i)
+      place_of_[static_cast<std::size_t>(own[i].other)] = static_cast<std::int32_t>(i);
   }
 
   const Role& role_;
@@ -280,10 +310,20 @@ class LagWalk {
   const Repetition repeats_;
   const std::size_t streams_;
   ReuseLags out_;
-  std::vector<std::size_t> first_op_;  // by body, in the next two
+  // Of a buffer: another, their lag, and where among that one's the same is said of this one.
+  struct Pair {
+    BufferId other;
+    int lag;
+    std::int32_t mirrored;
+  };
+  std::vector<std::vector<Pair>> pairs_;  // by buffer
+  BufferId looked_up_ = -1;
+  std::vector<std::int32_t> place_of_;  // by buffer: where it is among the pairs of the one looked up
+  std::vector<std::size_t> first_op_;   // by body, in the next two
   std::vector<Operands> operands_;
-  std::vector<Clock> latest_;  // after each op's latest execution; zeros: there was none
-  std::vector<Clock> last_;    // by stream, after its last op
+  std::vector<Operand> passing_;  // of all ops those that are not persistent; of views their bases
+  std::vector<Clock> latest_;     // after each op's latest execution; zeros: there was none
+  std::vector<Clock> last_;       // by stream, after its last op
   Clock issued_{};
   std::unique_ptr<Issued[]> recent_;       // by stream, its last ops, each where its number says
   std::vector<std::int64_t> most_bytes_;   // by stream, of any of its ops

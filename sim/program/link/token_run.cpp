@@ -2,11 +2,27 @@
 #include "sim/program/link/token_run.h"
 
 #include <algorithm>
+#include <bit>
 
+#include "sim/base/check.h"
 #include "sim/base/interrupt.h"
 #include "sim/program/link/send_slots.h"
 
 namespace rehearse::program {
+namespace {
+
+constexpr std::size_t kMostStreams = 31;  // bits of a mask
+
+// Whether others must come to the op: a collective among ranks of one role, which are alike, begins as it is posted.
+bool meets_others(const Op& op, std::span<const TransferCall> calls, const std::vector<SequenceMatch>& matches) {
+  if (!is_transfer(op)) return false;
+  return !std::holds_alternative<Collective>(op.shape) ||
+         std::any_of(calls.begin(), calls.end(), [&](const TransferCall& call) {
+           return matches[static_cast<std::size_t>(call.sequence)].match >= 0;
+         });
+}
+
+}  // namespace
 
 RoleTokens::RoleTokens(const Role& role, const RoleCalls& calls, const std::vector<SequenceMatch>& matches,
                        const ArenaPlaces* arena)
@@ -16,7 +32,9 @@ RoleTokens::RoleTokens(const Role& role, const RoleCalls& calls, const std::vect
       arena_(arena),
       waits_(resolve_waits(role)),
       order_(role, arena),
-      cursors_(role.streams.size()) {
+      cursors_(role.streams.size()),
+      held_by_(role.streams.size(), 0) {
+  REHEARSE_CHECK(role.streams.size() <= kMostStreams, "{}: {} streams", role.name, role.streams.size());
   std::vector<std::vector<int>> syncs_of(role.bodies.size());
   for (std::size_t b = 0; b < role.bodies.size(); ++b) {
     first_op_.push_back(stream_of_op_.size());
@@ -24,7 +42,8 @@ RoleTokens::RoleTokens(const Role& role, const RoleCalls& calls, const std::vect
       const Op& op = role.bodies[b].ops[static_cast<std::size_t>(i)];
       stream_of_op_.push_back(op.stream);
       const auto body = static_cast<BodyId>(b);
-      OpKind kind{is_transfer(op), sends_alone(op), std::holds_alternative<HostSync>(op.shape), false};
+      OpKind kind{meets_others(op, calls.of(body, i), matches), sends_alone(op),
+                  std::holds_alternative<HostSync>(op.shape), false};
       kind.free = !kind.transfer && !kind.sync && waits_.of(body, i).empty() &&
                   (arena == nullptr || arena->waits(body, i).empty());
       kind_of_op_.push_back(kind);
@@ -125,11 +144,26 @@ std::optional<StepPosition> RoleTokens::held_by_memory(StepPosition p) const {
   return std::nullopt;
 }
 
+StreamId RoleTokens::take_to_look_at() {
+  if (to_look_at_ == 0) return -1;
+  const StreamId stream = std::countr_zero(to_look_at_);
+  to_look_at_ &= to_look_at_ - 1;
+  return stream;
+}
+
 // Whether events, memory or a host sync hold the op at the head.
-bool RoleTokens::held(Cursor& c, const Queued& head) const {
-  if (c.held_stream >= 0 && pending(c.held_stream, c.held_slot, c.held_op)) return true;
+bool RoleTokens::held(StreamId stream, const Queued& head) {
+  Cursor& c = cursors_[static_cast<std::size_t>(stream)];
+  const std::uint32_t own = std::uint32_t{1} << stream;
+  if (c.held_stream >= 0 && pending(c.held_stream, c.held_slot, c.held_op)) {
+    held_by_[static_cast<std::size_t>(c.held_stream)] |= own;
+    return true;
+  }
   c.held_stream = -1;
-  if (held_by_syncs({c.slot, c.op})) return true;
+  if (held_by_syncs({c.slot, c.op})) {
+    behind_sync_ |= own;
+    return true;
+  }
   for (std::int32_t w = head.first_wait; w < head.last_wait; ++w) {
     const WaitedFor& wait = waited_for_[static_cast<std::size_t>(w)];
     const std::int32_t slot = wait.in == WaitedFor::In::same_slot ? c.slot
@@ -138,6 +172,7 @@ bool RoleTokens::held(Cursor& c, const Queued& head) const {
                                   : order_.slot_in(static_cast<std::size_t>(wait.row), c.slot);
     if (!pending(wait.stream, slot, wait.op)) continue;
     c.held_stream = wait.stream, c.held_slot = slot, c.held_op = wait.op;
+    held_by_[static_cast<std::size_t>(wait.stream)] |= own;
     return true;
   }
   return false;
@@ -149,14 +184,20 @@ RoleTokens::Advance RoleTokens::go_on(StreamId stream) {
   while (has_head(c)) {
     const auto queue = this->queue(role_.slots[static_cast<std::size_t>(c.slot)].body, stream);
     const Queued& head = queue[static_cast<std::size_t>(c.index)];
-    if (c.ready) return {head.kind.transfer, moved};
-    if (held(c, head)) return {false, moved};
-    if (head.kind.transfer) {
-      c.ready = true;
-      return {true, moved};
+    if (c.ready || !held(stream, head)) {
+      if (head.kind.transfer) {
+        c.ready = true;
+        return {true, moved};
+      }
+    } else {
+      return {false, moved};
     }
     moved = true;
-    if (head.kind.sync) ++syncs_done_;
+    release(held_by_[static_cast<std::size_t>(stream)]);
+    if (head.kind.sync) {
+      ++syncs_done_;
+      release(behind_sync_);
+    }
     ++c.index;
     // Behind a sync that is not done no op is free.
     if (c.index < static_cast<std::int32_t>(queue.size()) && syncs_done_ == syncs_.size())
@@ -171,9 +212,9 @@ RoleTokens::Advance RoleTokens::go_on(StreamId stream) {
 
 void RoleTokens::finish(StreamId stream) {
   Cursor& c = cursors_[static_cast<std::size_t>(stream)];
-  if (kind({c.slot, c.op}).sync) ++syncs_done_;
   ++c.index;
   reach_head(stream);
+  release(held_by_[static_cast<std::size_t>(stream)]);
 }
 
 std::optional<StepPosition> RoleTokens::first_unfinished() const {
@@ -216,13 +257,17 @@ bool TokenRun::run() {
 
 bool TokenRun::sweep(std::size_t role) {
   bool any = false;
-  posted_new_ = false;
-  for (bool moved = true; moved;) {
-    moved = false;
-    for (StreamId s = 0; s < static_cast<StreamId>(roles_[role].role().streams.size()); ++s)
-      while (send(role, s) || advance(role, s)) moved = any = true;
+  RoleTokens& tokens = roles_[role];
+  tokens.look_at_all();
+  bool posted = false;
+  for (StreamId s = tokens.take_to_look_at(); s >= 0; s = tokens.take_to_look_at()) {
+    posted_new_ = false;
+    while (send(role, s) || advance(role, s)) any = true;
+    if (!posted_new_) continue;
+    posted = true;
+    tokens.look_at_all();  // another stream of the role may wait for what this one has posted
   }
-  return any || posted_new_;
+  return any || posted;
 }
 
 bool TokenRun::advance(std::size_t role, StreamId stream) {

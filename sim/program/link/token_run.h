@@ -20,6 +20,7 @@
 #include <deque>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "sim/program/link/calls.h"
@@ -53,8 +54,9 @@ class RoleTokens {
   }
   // What a run asks of an op.
   struct OpKind {
-    bool transfer, sends_alone, sync;
-    bool free;  // a kernel that waits for nothing
+    bool transfer;  // that other roles must come to
+    bool sends_alone, sync;
+    bool free;  // waits for nothing, nor for others
   };
   OpKind kind(StepPosition p) const {
     return kind_of_op_[first_op_[static_cast<std::size_t>(body(p))] + static_cast<std::size_t>(p.op)];
@@ -74,6 +76,10 @@ class RoleTokens {
     bool transfer, moved;
   };
   Advance go_on(StreamId stream);
+  // Streams that may go on further than when they were last looked at: at first all, then those whose obstacle has
+  // moved. Takes the first of them; -1: none.
+  void look_at_all() { to_look_at_ = all_streams(); }
+  StreamId take_to_look_at();
   // The op at its head is done.
   void finish(StreamId stream);
 
@@ -118,7 +124,10 @@ class RoleTokens {
   bool body_pending(BodyId body, std::int32_t slot, std::int32_t op) const {
     return pending(stream_of_op_[first_op_[static_cast<std::size_t>(body)] + static_cast<std::size_t>(op)], slot, op);
   }
-  bool held(Cursor& cursor, const Queued& head) const;
+  bool held(StreamId stream, const Queued& head);
+  std::uint32_t all_streams() const { return (std::uint32_t{1} << cursors_.size()) - 1; }
+  // Its head is another, or a host sync is done: those that were held by it are looked at again.
+  void release(std::uint32_t& held) { to_look_at_ |= std::exchange(held, 0); }
   // A body's ops on a stream.
   std::span<const Queued> queue(BodyId body, StreamId stream) const {
     const std::size_t at = static_cast<std::size_t>(body) * role_.streams.size() + static_cast<std::size_t>(stream);
@@ -140,6 +149,9 @@ class RoleTokens {
   std::vector<StepPosition> syncs_;        // host syncs of the step
   std::size_t syncs_done_ = 0;
   std::vector<Cursor> cursors_;  // by stream
+  // Bits of streams: to be looked at; held by each stream; behind a host sync.
+  std::uint32_t to_look_at_ = 0, behind_sync_ = 0;
+  std::vector<std::uint32_t> held_by_;
 };
 
 class TokenRun {

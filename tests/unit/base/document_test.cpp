@@ -74,6 +74,23 @@ TEST_F(DocumentTest, AFileThatIsReadManyTimesIsReadOnce) {
   std::filesystem::remove(path);
 }
 
+// What it was parsed to is kept with its text.
+TEST_F(DocumentTest, AFileIsAsItIsNow) {
+  const std::filesystem::path path = std::filesystem::path(testing::TempDir()) / "as-it-is-now.yaml";
+  for (const char* text : {"name: one\nother: 2\n", "name: one\nother: 2\n", "name: two\n", "name: one\nother: 3\n"}) {
+    std::ofstream(path) << text;
+    Diagnostics problems, as_text;
+    const Node root = Document::from_file(path.string(), problems).root();
+    const Node plain = Document::from_text(path.string(), text, as_text).root();
+    EXPECT_EQ(root.keys(), plain.keys());
+    EXPECT_EQ(root.text("name"), plain.text("name")) << text;
+    root.finish();
+    plain.finish();
+    EXPECT_EQ(texts(problems), texts(as_text)) << "nobody asked for `other`, each time";
+  }
+  std::filesystem::remove(path);
+}
+
 TEST_F(DocumentTest, AFileWithAProblemReportsItEachTime) {
   const std::filesystem::path path = std::filesystem::path(testing::TempDir()) / "read-with-a-problem.yaml";
   std::ofstream(path) << "name: one\nname: two\n";

@@ -57,6 +57,26 @@ TEST(DgxA100, DevicesOfANodeMeetAtTheSwitch) {
   EXPECT_EQ(capacity(*cluster, 9, 14, 0), 240'000'000'000) << "12 links of 20 GB/s payload";
 }
 
+// A route into one that was another's, and its latency alone.
+TEST(FatTrees, RoutesAreFoundInMemoryThatIsUsedAgain) {
+  for (const char* topology : {"dgx-a100", "dgx-h100", "tpu-v4"}) {
+    const auto cluster = build(topology, 512);
+    Route found;
+    found.shares = {1};
+    for (int from = 0; from < 512; from += 13)
+      for (int to = 0; to < 512; to += 7) {
+        if (from == to) continue;
+        const Route route = cluster->route(from, to);
+        cluster->find_route(from, to, found);
+        EXPECT_EQ(found.resources, route.resources) << topology << " " << from << " " << to;
+        EXPECT_EQ(found.latency, route.latency);
+        EXPECT_EQ(found.crosses_nodes, route.crosses_nodes);
+        EXPECT_EQ(found.shares, route.shares);
+        EXPECT_EQ(cluster->latency(from, to), route.latency);
+      }
+  }
+}
+
 TEST(DgxA100, OneRailOfAUnitStaysInItsLeaf) {
   const auto cluster = build("dgx-a100", 320);
   EXPECT_EQ(names_on(*cluster, 3, 19 * 8 + 3), (std::vector<std::string>{"node0/nic3-out", "node19/nic3-in"}));
