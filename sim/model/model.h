@@ -17,7 +17,7 @@ namespace rehearse::model {
 
 enum class Family : unsigned char { gpt, llama, moe, bert, t5, cnn, mlp, vit, custom };
 enum class NormKind : unsigned char { layernorm, rmsnorm };
-// relative: a bias of the scores by distance, learned by head (t5).
+// relative: a bias of the scores by distance, learned by head (t5 alone).
 enum class Position : unsigned char { learned, rope, relative };
 enum class ActivationKind : unsigned char { gelu, relu, swiglu, squared_relu, geglu };
 // flash: the fastest fused kernel known for the device; unfused: scores kept in memory; the others a fused kernel by
@@ -60,7 +60,7 @@ struct Model {
   NormKind norm = NormKind::layernorm;
   Position position = Position::learned;
   bool tied_embeddings = true;
-  bool bias = true;  // gpt: biases in linear layers and norms; llama: none
+  bool bias = true;  // gpt: biases in linear layers and norms; llama: none; t5: with them one of the head too
   // Where `bias` is false: biases of queries, keys and values all the same (Qwen2), of LayerNorms (Falcon).
   bool qkv_bias = false, norm_bias = false;
   ParallelBlock parallel_block = ParallelBlock::none;
@@ -173,6 +173,14 @@ struct Model {
   // An encoder and a decoder whose blocks attend to the encoder's output too (T5).
   bool has_decoder() const { return family == Family::t5; }
   bool of_decoder(std::int64_t layer) const { return has_decoder() && layer >= encoder_layers; }
+  // Encoder and decoder read one table of positions. Of T5 as Megatron-LM and NeMo train it, which differs in two more
+  // things (nemo/collections/nlp/modules/common/megatron/token_level_encoder_decoder.py and utils.py,
+  // parallel_lm_logits; megatron/core/models/T5/t5_model.py): scores are divided by sqrt(head_dim), and the output is
+  // not scaled before a tied table.
+  bool shares_positions() const { return has_decoder() && position == Position::learned; }
+  bool scales_output() const { return has_decoder() && tied_embeddings && position == Position::relative; }
+  // A bias of each row of the head (T5LMHead and MegatronTokenLevelHead, ibid.).
+  bool has_head_bias() const { return has_decoder() && bias; }
   // Tokens of a sequence that the decoder has, where the encoder has `seq_len`.
   std::int64_t decoder_tokens(std::int64_t seq_len) const;
   // Tokens of an example whose logits are made.

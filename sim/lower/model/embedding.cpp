@@ -18,7 +18,8 @@ class EmbeddingUnit : public Unit {
  public:
   // `memory`: of a decoder beside an encoder; `module`, from 1, of multi-token prediction, which reads the tokens so
   // many places on. Both have the table of tokens that is `shared` where this stage has it.
-  explicit EmbeddingUnit(UnitScope scope, CrossMemory* memory = nullptr, ParamId shared = -1, int module = 0)
+  explicit EmbeddingUnit(UnitScope scope, CrossMemory* memory = nullptr, ParamId shared = -1, int module = 0,
+                         ParamId positions = -1)
       : s_(scope),
         c_(scope.context),
         m_(scope.context.model()),
@@ -27,9 +28,11 @@ class EmbeddingUnit : public Unit {
         module_(module),
         prefix_(memory ? "decoder." : prediction_prefix(module)),
         name_(prefix_ + "embedding"),
-        table_(shared) {}
+        table_(shared),
+        positions_(positions) {}
 
   ParamId table() const override { return table_; }
+  ParamId positions() const override { return positions_; }
   bool backward_reads_parameters() const override { return false; }
 
   void declare_parameters() override {
@@ -43,9 +46,13 @@ class EmbeddingUnit : public Unit {
       table_ = s_.parameters.add(s_.number, std::move(spec));
     }
     if (m_.position != model::Position::learned) return;
+    if (positions_ >= 0) return s_.parameters.add_use(positions_);
     ParamSpec positions{
         "embedding.position.weight", {m_.learned_positions(), m_.hidden}, -1, program::Init::Kind::normal, 0.02};
     positions.table = true;
+    positions.held_by = c_.groups.positions;
+    positions.tied = positions.held_by >= 0;
+    positions.copy = memory_ != nullptr;
     positions_ = s_.parameters.add(s_.number, std::move(positions));
   }
 
@@ -136,7 +143,7 @@ class EmbeddingUnit : public Unit {
   CrossMemory* memory_;
   int module_;
   std::string prefix_, name_;
-  ParamId table_, positions_ = -1;
+  ParamId table_, positions_;
   BufferId ids_ = -1, mask_ = -1, y_ = -1;
 };
 
@@ -146,8 +153,8 @@ std::unique_ptr<Unit> make_embedding(UnitScope scope) {
   return std::make_unique<EmbeddingUnit>(scope);
 }
 
-std::unique_ptr<Unit> make_decoder_embedding(UnitScope scope, ParamId table, CrossMemory& memory) {
-  return std::make_unique<EmbeddingUnit>(scope, &memory, table);
+std::unique_ptr<Unit> make_decoder_embedding(UnitScope scope, ParamId table, ParamId positions, CrossMemory& memory) {
+  return std::make_unique<EmbeddingUnit>(scope, &memory, table, 0, positions);
 }
 
 std::unique_ptr<Unit> make_embedding_ahead(UnitScope scope, int module, ParamId table) {

@@ -117,6 +117,21 @@ TEST(ParameterCount, OfLaterT5IsWhatItsAuthorsState) {
         << s.name;
 }
 
+// As Megatron-LM and NeMo train it, tensor by tensor: one table of tokens and one of positions, a bias of each row of
+// the head; a layer of the encoder with 2 norms of 2 h and biases, one of the decoder with 3 and attention twice. The
+// launcher calls it 3B.
+TEST(ParameterCount, OfNemosMt5IsTheSumOfItsTensors) {
+  const std::int64_t h = 2048, f = 5120, vocab = 250112, attention = 4 * h * h + 4 * h, ffn = 3 * h * f + 2 * f + h;
+  const Model m = preset("nemo-mt5-3b");
+  EXPECT_EQ(layer_parameter_count(m, 0), attention + ffn + 4 * h);
+  EXPECT_EQ(layer_parameter_count(m, 24), 2 * attention + ffn + 6 * h);
+  EXPECT_EQ(parameter_count(m),
+            vocab * h + 512 * h + 24 * (attention + ffn + 4 * h) + 24 * (2 * attention + ffn + 6 * h) + 4 * h + vocab);
+  EXPECT_EQ(parameter_count(m), 3'233'116'416);
+  // 250,368 rows of a table padded to 128 x 2 more.
+  EXPECT_EQ(parameter_count(m, 250'368), 3'233'116'416 + 256 * (h + 1));
+}
+
 // 114 targets beside 512 inputs are those of the authors (random_spans_helper's docstring and T5's training).
 TEST(SpanCorruption, LeavesSoManyTargets) {
   EXPECT_EQ(span_targets(512), 114);
