@@ -216,7 +216,8 @@ std::int64_t layer_parameters(const Model& model, std::int64_t layer, bool all) 
                                                       : norm_parameters(model) + attention_weights(model) +
                                                             (model.bias ? 3 * model.attention_width() + h : 0);
   const std::int64_t biases =
-      (model.has_qkv_bias() ? model.qkv_width() : 0) + (model.bias ? h + ffn_inputs(model) * model.ffn_hidden + h : 0);
+      (model.has_qkv_bias() ? model.qkv_width() : 0) + (model.bias ? h : 0) +
+      (model.has_mlp_bias() && !model.has_experts(layer) ? ffn_inputs(model) * model.ffn_hidden + h : 0);
   const std::int64_t norms = model.parallel_block == ParallelBlock::one_norm ? 1 : model.post_norms ? 4 : 2;
   const std::int64_t latent_norms = model.latent_attention() ? model.q_lora_rank + model.kv_lora_rank : 0;
   const std::int64_t head_norms = model.qk_norm ? 2 * model.head_dim : 0;
@@ -261,6 +262,7 @@ std::int64_t transformer_parameters(const Model& model, std::int64_t vocab, bool
   const std::int64_t table = vocab * model.hidden;
   const std::int64_t positions = model.position == Position::learned ? model.learned_positions() * model.hidden : 0;
   std::int64_t count = table + positions + norm_parameters(model) + (model.tied_embeddings ? 0 : table);
+  count += (model.embedding_norm ? norm_parameters(model) : 0) + (model.has_head_bias() ? vocab : 0);
   for (std::int64_t layer = 0; layer < model.blocks(); ++layer) count += layer_parameters(model, layer, all);
   count += model.mtp_depth * (joining_weights(model) + 3 * norm_parameters(model));
   if (model.is_encoder()) count += model.segment_kinds * model.hidden + encoder_head_parameters(model, vocab);

@@ -254,6 +254,9 @@ class ModelReader {
     if (model_.has_decoder()) return finish_encoder_decoder();
     if (model_.position == Position::relative)
       source_.value("position").error("a bias of the scores by distance is family t5's", "position: learned or rope");
+    if (model_.position == Position::alibi && model_.attention_softcap > 0)
+      source_.value("attention_softcap")
+          .error("scores with ALiBi are not capped", "attention_softcap: 0, or leave it out");
     if (model_.family == Family::moe) finish_experts();
     // Its default may be said of any model of these families.
     if (model_.mtp_depth == 0 && model_.mtp_loss_weight != Model().mtp_loss_weight)
@@ -271,7 +274,7 @@ class ModelReader {
   void finish_encoder_decoder() {
     if (model_.decoder_layers == 0) model_.decoder_layers = model_.encoder_layers;
     model_.layers = model_.encoder_layers + model_.decoder_layers;
-    if (model_.position == Position::rope)
+    if (model_.position == Position::rope || model_.position == Position::alibi)
       source_.value("position")
           .error("an encoder with a decoder tells places by distances or by a table",
                  "position: learned, or leave it out");

@@ -109,6 +109,7 @@ struct Attention {
   std::int64_t bias_buckets = 0, bias_distance = 0;
   double softcap = 0;            // 0: scores as they are
   std::int64_t score_scale = 0;  // scores are divided by its square root; 0: head_dim
+  std::int64_t alibi_heads = 0;  // heads of the model whose slopes are added by distance (sim/base/alibi.h); 0: none
 
   std::int64_t values() const { return value_dim > 0 ? value_dim : head_dim; }
   // The keys that queries are compared with.

@@ -53,6 +53,7 @@ Attention AttentionCore::part(AttentionPart p) const {
   a.keys = keys_;
   a.softcap = m.attention_softcap;
   a.score_scale = m.query_scale;
+  if (m.position == model::Position::alibi) a.alibi_heads = m.heads;
   // Of a window's tokens the last is a query itself.
   const std::int64_t cached = context_.plan().cached_tokens;
   a.cached = window_ > 0 ? std::min(cached, window_ - 1) : cached;
