@@ -68,6 +68,12 @@ class Keys {
   }
   double number(const std::string& key) const { return number_of(text(key)).value_or(0); }
 
+  // Says half of `whole` as `half` instead: of an encoder's and its decoder's layers together, one side's.
+  void halve(const std::string& whole, const std::string& half) {
+    if (!has(half)) set(half, fmt::format("{}", static_cast<std::int64_t>(number(whole)) / 2));
+    values_.erase(whole);
+  }
+
   // Mappings in block style, two spaces a level: keys of one mapping stand together, as the map sorts them.
   std::string yaml() const {
     std::string out;
@@ -325,6 +331,7 @@ PublishedRun PublishedRules::convert(const RunColumns& row) const {
   if (!run.reason.empty()) return run;
   run.reason = missing_of(row, keys);
   if (!run.reason.empty()) return run;
+  if (keys.text("model.family") == "t5") keys.halve("model.layers", "model.encoder_layers");
   if (keys.number("plan.pipeline") > 1 && column(row, "vpp").empty() && !keys.has("plan.schedule"))
     run.assumed.push_back("no model chunks (virtual stages not given)");
   run.complete = run.assumed.empty();

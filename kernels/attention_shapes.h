@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdint>
 
+#include "sim/base/alibi.h"
 #include "sim/base/rotation.h"
 
 namespace rehearse::kernels {
@@ -30,6 +31,8 @@ struct AttentionShape {
   double softcap = 0;
   std::int64_t score_scale = 0;  // scores are divided by its square root; 0: head_dim
   Rotation rotation = {};        // rope
+  // ALiBi (sim/base/alibi.h): heads of the model, and which of them our first is; 0: none. Not on GPUs yet.
+  std::int64_t alibi_heads = 0, first_head = 0;
 
   double scale() const {
     return unscaled ? 1 : 1 / std::sqrt(static_cast<double>(score_scale > 0 ? score_scale : head_dim));
@@ -41,6 +44,7 @@ struct AttentionShape {
     const std::int64_t start = document_starts[batch * document_row + position];
     return start > first ? start : first;
   }
+  float slope(std::int64_t head) const { return static_cast<float>(alibi_slope(first_head + head, alibi_heads)); }
   std::int64_t compared() const { return keys > 0 ? keys : seq; }
   std::int64_t values() const { return value_dim > 0 ? value_dim : head_dim; }
   std::int64_t rotated() const { return rotary_dim > 0 ? rotary_dim : head_dim; }

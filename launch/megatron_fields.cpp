@@ -169,12 +169,13 @@ void megatron_model_arguments(Said& said, std::vector<Argument>& out) {
                                 "that, or from 0.16 on splits its weights",
                                 fmt::format("plan.tensor: {}, or --to torchrun", m.kv_heads)});
   said.says_model();
-  for (const char* key :
-       {"model.sliding_window", "model.full_attention_every", "model.parallel_block", "model.dense_layers",
-        "model.shared_experts", "model.norm_bias", "model.kv_lora_rank", "model.q_lora_rank"})
+  for (const char* key : {"model.sliding_window", "model.full_attention_every", "model.parallel_block",
+                          "model.dense_layers", "model.shared_experts", "model.norm_bias", "model.mlp_bias",
+                          "model.head_bias", "model.embedding_norm", "model.kv_lora_rank", "model.q_lora_rank"})
     said.said(key);
   for (const FieldRow& row : megatron_model_rows()) {
     if (row.ours == "model.ffn_hidden" && m.ffn_hidden == 0) continue;
+    if (row.ours == "model.position" && m.position == model::Position::alibi) continue;
     if (const auto value = said.field(row)) out.push_back({std::string(row.theirs), *value});
   }
   if (!m.latent_attention()) out.push_back({"kv-channels", fmt::format("{}", m.head_dim)});
@@ -218,6 +219,13 @@ void megatron_model_arguments(Said& said, std::vector<Argument>& out) {
                   "Megatron-LM's blocks have attention and feed-forward layer one after the other");
   if (!m.bias && m.norm_bias)
     said.left_out("model.norm_bias", "Megatron-LM's LayerNorm has a bias whatever --disable-bias-linear says");
+  if (m.position == model::Position::alibi) {
+    said.said("model.position");
+    said.left_out("model.position", "alibi: Megatron-LM's arguments have no slopes by distance");
+  }
+  if (!m.bias && m.mlp_bias) said.left_out("model.mlp_bias", "--disable-bias-linear leaves out those of all products");
+  if (m.head_bias) said.left_out("model.head_bias", "Megatron-LM's head has no bias");
+  if (m.embedding_norm) said.left_out("model.embedding_norm", "Megatron-LM has no norm behind the embedding");
   if (m.position == model::Position::learned && m.learned_positions() != m.max_seq_len)
     said.left_out("model.position_rows",
                   fmt::format("{}: the table has --max-position-embeddings rows", m.position_rows));

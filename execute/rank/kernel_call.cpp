@@ -73,6 +73,7 @@ class KernelCall {
     if (a.document > 0) s.document_starts = starts.data(), s.document_row = c_.scenario.training.seq_len;
     const std::int64_t split = a.heads_split_over_context ? c_.scenario.plan.context : 1;
     const std::int64_t place = c_.tensor_coordinate * split + (split > 1 ? c_.context_coordinate : 0);
+    s.alibi_heads = a.alibi_heads, s.first_head = place * a.heads;
     const kernels::DropoutSite site = dropout(a.dropout, a.site, 0, place * a.heads);
     const bool flash = a.part == AttentionPart::flash_forward || a.part == AttentionPart::flash_backward;
     if (a.keys > 0 && flash) return context_attention(a, s, site);

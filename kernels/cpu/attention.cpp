@@ -74,12 +74,19 @@ void CpuKernels::attention_scores(const AttentionShape& s, const float* queries,
 
 void CpuKernels::attention_softmax(const AttentionShape& s, const float* scores, float* p) {
   const auto cap = static_cast<float>(s.softcap);
-  const float scale = cap > 0 ? 1 : softmax_scale(s), before_cap = softmax_scale(s);
+  const bool alibi = s.alibi_heads > 0;
+  const float scale = cap > 0 || alibi ? 1 : softmax_scale(s), before_cap = softmax_scale(s);
   over_score_rows(pool_, s, [&](std::int64_t row, std::int64_t first, std::int64_t n) {
     const float* x = scores + row * s.compared() + first;
     float* y = p + row * s.compared() + first;
     if (cap > 0) {
       for (std::int64_t i = 0; i < n; ++i) y[i] = capped_score(x[i] * before_cap, cap);
+      x = y;
+    }
+    if (alibi) {
+      const float slope = s.slope(row / s.seq % s.heads);
+      const std::int64_t behind = first - row % s.seq;
+      for (std::int64_t i = 0; i < n; ++i) y[i] = x[i] * before_cap + slope * static_cast<float>(behind + i);
       x = y;
     }
     const float max = max_of(n, x) * scale;

@@ -92,8 +92,14 @@ struct Flash {
   void cap_scores(std::int64_t n, float* row) const {
     for (std::int64_t k = 0; k < n; ++k) row[k] = cap * std::tanh(row[k] * scale / cap);
   }
+  // Scaled, and with the slope of the tile's head by distance from query i; `first` is the first of the tile's keys.
+  void add_distances(const Tile& t, std::int64_t i, std::int64_t first, std::int64_t n, float* row) const {
+    const float slope = s.slope(t.head);
+    const std::int64_t behind = t.key_position + first - (t.query_position + i);
+    for (std::int64_t k = 0; k < n; ++k) row[k] = row[k] * scale + slope * static_cast<float>(behind + k);
+  }
   // What the softmax multiplies scores by.
-  float factor() const { return cap > 0 ? 1 : scale; }
+  float factor() const { return cap > 0 || s.alibi_heads > 0 ? 1 : scale; }
 
   // Of whole sequences.
   Flash(const AttentionShape& shape, const DropoutSite& dropout, const float* packed)
@@ -156,6 +162,7 @@ void Flash::softmax_step(const Tile& t, float* scores, float* acc, float* maxima
     std::fill(row + n, whole_row + t.keys, 0.0f);
     if (n == 0) continue;
     if (cap > 0) cap_scores(n, row);
+    if (s.alibi_heads > 0) add_distances(t, i, seen.first, n, row);
     const float before = maxima[i], now = max(before, max_of(n, row) * factor());
     const float total = sum_terms(n, [=, factor = factor()](std::int64_t k, auto tag) {
       const auto e = exp(get(row + k, tag) * factor - now);
@@ -227,6 +234,7 @@ void Flash::backward_scores(const Tile& t, const float* logsumexp, const float* 
     float* grad = d_p + i * kKeysBackward + seen.first;
     const float offset = logsumexp[view.per_row(t.first_query + i, t.batch, t.head)];
     const float mean = delta[t.first_query + i], factor = this->factor();
+    if (s.alibi_heads > 0) add_distances(t, i, seen.first, n, prob);
     std::array<float, kKeysBackward> slopes;
     if (cap > 0) {
       cap_scores(n, prob);

@@ -37,6 +37,9 @@ void place_layers(const std::vector<std::int64_t>& counts, const plan::PipelineS
     grid.layers[static_cast<std::size_t>(stage)].emplace_back(next, next + counts[i] - 1);
     next += counts[i];
   }
+  if (!schedule.bidirectional()) return;
+  const auto down = grid.layers;
+  for (std::size_t stage = 0; stage < stages; ++stage) grid.layers[stage].push_back(down[stages - 1 - stage].front());
 }
 
 void number_ranks(const std::string& order, PlanGrid& grid) {

@@ -20,13 +20,16 @@ bool is_compute(const program::Op& op) {
   return op.phase == Phase::forward || op.phase == Phase::recompute || op.phase == Phase::backward;
 }
 
-// Of the stage's layers, each stage's chunks together.
+// Of the stage's layers, each stage's chunks together, of both copies.
 std::vector<std::int64_t> layers_of_stages(const plan::Plan& plan) {
   std::vector<std::int64_t> layers(static_cast<std::size_t>(plan.pipeline));
   const plan::PipelineSchedule& schedule = plan::schedule_of(plan.schedule, plan.pipeline);
   for (std::size_t part = 0; part < plan.layers_per_stage.size(); ++part)
     layers[static_cast<std::size_t>(schedule.stage_of(static_cast<int>(part), static_cast<int>(plan.pipeline)))] +=
         plan.layers_per_stage[part];
+  if (!schedule.bidirectional()) return layers;
+  const std::vector<std::int64_t> down = layers;
+  for (std::size_t stage = 0; stage < layers.size(); ++stage) layers[stage] += down[layers.size() - 1 - stage];
   return layers;
 }
 
@@ -74,7 +77,9 @@ std::string what_else(const plan::Scenario& s, std::size_t stage) {
   const auto stage_of = [&](std::int64_t part) {
     return static_cast<std::size_t>(schedule.stage_of(static_cast<int>(part), static_cast<int>(s.plan.pipeline)));
   };
-  const bool first = stage == 0, last = stage == stage_of(s.plan.pipeline * s.plan.chunks - 1);
+  const std::size_t end = stage_of(s.plan.pipeline * s.plan.chunks - 1);
+  const bool twice = schedule.bidirectional(), first = stage == 0 || (twice && stage == end),
+             last = stage == end || (twice && stage == 0);
   if (!s.model.is_transformer() || (!first && !last)) return "";
   if (first && last) return ", with the embedding and the head (logits)";
   return last ? ", with the head (logits)" : ", with the embedding";
@@ -130,7 +135,7 @@ std::vector<result::Note> balance_notes(const plan::Scenario& scenario, const pr
   const bool even = b.even_layers();
   if (b.largest_over_mean < (even ? kUnevenWork : kUnevenLayers)) return {};
   const auto [least, most] = std::minmax_element(b.layers.begin(), b.layers.end());
-  const std::int64_t units = std::accumulate(b.layers.begin(), b.layers.end(), std::int64_t{0});
+  const std::int64_t units = plan::unit_count(scenario.model);
   const bool divides = units % scenario.plan.pipeline == 0;
   std::string text =
       even ? fmt::format("Stages are uneven, though each holds {} of the {} layers.", *most, units)

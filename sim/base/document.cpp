@@ -172,6 +172,11 @@ void Document::put(const std::string& key, const std::string& value, const Node&
   const detail::Place place{from.line(), from.column(), false};
   detail::Tree& tree = *impl_->tree;
   detail::Entry& entry = tree.root->mapping->add(key, place);
+  if (value.starts_with('{') || value.starts_with('[')) {
+    entry.value = detail::parse_yaml(key, value, key, *tree.diagnostics);
+    entry.value->place = place;
+    return;
+  }
   entry.value = std::make_unique<Value>();
   entry.value->kind = Node::Kind::scalar;
   entry.value->text = value;

@@ -60,7 +60,7 @@ int stage_of(const plan::Plan& plan, std::int64_t part) {
 }
 
 // Tables that several stages of an encoder and its decoder have: of tokens, which both embed and perhaps the head
-// multiplies with, and of the biases of scores.
+// multiplies with, and of positions or of the biases of scores.
 template <class Add>
 void add_shared_tables(const plan::Scenario& scenario, Groups& groups, const Add& add) {
   const model::Model& m = scenario.model;
@@ -79,8 +79,23 @@ void add_shared_tables(const plan::Scenario& scenario, Groups& groups, const Add
     return stages.size() < 2 ? -1 : add({name, GroupKind::embedding, {Axis::pipeline}, std::move(stages)});
   };
   groups.embedding = add_of("embedding", tokens);
+  if (m.shares_positions()) {
+    if (decoder != 0) groups.positions = add_of("positions", {0, decoder});
+    return;
+  }
   groups.encoder_bias = add_of("encoder_bias", between(0, encoder_end));
   groups.decoder_bias = add_of("decoder_bias", between(decoder, last));
+}
+
+// Of each stage and the one that has the same two parts of the model.
+template <class Add>
+void add_copies(int stages, Groups& groups, const Add& add) {
+  groups.copies.resize(static_cast<std::size_t>(stages));
+  for (int stage = 0; stage < stages / 2; ++stage) {
+    const int other = stages - 1 - stage;
+    groups.copies[static_cast<std::size_t>(stage)] = groups.copies[static_cast<std::size_t>(other)] =
+        add({fmt::format("copies{}", stage), GroupKind::data, {Axis::pipeline}, {stage, other}});
+  }
 }
 
 Groups add_groups(const plan::Scenario& scenario, program::Program& program) {
@@ -107,9 +122,11 @@ Groups add_groups(const plan::Scenario& scenario, program::Program& program) {
     if (p.replicas > 1) axes.push_back(Axis::replica);
     groups.batch_norm = p.replicas > 1 ? add({"batch_norm", GroupKind::data, axes, {}}) : groups.data;
   }
+  const bool twice = plan::schedule_of(p.schedule, p.pipeline).bidirectional();
+  if (twice) add_copies(static_cast<int>(p.pipeline), groups, add);
   if (p.pipeline > 1 && scenario.model.has_decoder())
     add_shared_tables(scenario, groups, add);
-  else if (p.pipeline > 1 && scenario.model.is_transformer() && scenario.model.table_on_two_stages() &&
+  else if (p.pipeline > 1 && !twice && scenario.model.is_transformer() && scenario.model.table_on_two_stages() &&
            !scenario.training.lora())
     if (const int head = stage_of(p, p.pipeline * p.chunks - 1); head != 0)
       groups.embedding = add({"embedding", GroupKind::embedding, {Axis::pipeline}, {0, head}});
@@ -312,6 +329,12 @@ std::vector<std::vector<LayerRange>> chunks_of_stages(const Context& context) {
     chunks[static_cast<std::size_t>(stage)].push_back({first_layer, layers[i]});
     first_layer += layers[i];
   }
+  if (!plan::schedule_of(context.plan().schedule, context.stages).bidirectional()) return chunks;
+  const std::vector<std::vector<LayerRange>> down = chunks;
+  for (std::size_t stage = 0; stage < chunks.size(); ++stage) {
+    const std::size_t other = chunks.size() - 1 - stage;
+    chunks[stage] = {down[std::min(stage, other)].front(), down[std::max(stage, other)].front()};
+  }
   return chunks;
 }
 
@@ -320,7 +343,7 @@ std::vector<std::int64_t> kind_of(const Context& context, std::size_t stage, con
                                   bool alike) {
   const model::Model& m = context.model();
   const bool alone = !alike || !m.is_transformer() || m.has_decoder() || context.other_loads != nullptr || stage == 0 ||
-                     stage + 1 == static_cast<std::size_t>(context.stages);
+                     !context.groups.copies.empty() || stage + 1 == static_cast<std::size_t>(context.stages);
   std::vector<std::int64_t> kind{alone ? static_cast<std::int64_t>(stage) : -1};
   for (const LayerRange& chunk : chunks) {
     kind.push_back(chunk.count);

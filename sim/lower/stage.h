@@ -20,6 +20,10 @@ struct Groups {
   program::GroupId key_head = -1;
   // Stages of an encoder, or of its decoder: they have the same biases of scores.
   program::GroupId encoder_bias = -1, decoder_bias = -1;
+  // With two copies of the parameters (plan.schedule dualpipe), by stage: it and the one that has the same.
+  std::vector<program::GroupId> copies;
+  // The first stages of both: they have the same table of positions.
+  program::GroupId positions = -1;
   // Ranks that hold different experts, and those that hold the same. routing: ranks whose tokens make a micro-batch, as
   // routers have them.
   program::GroupId expert = -1, expert_data = -1, routing = -1;

@@ -41,7 +41,12 @@ StageLowering::StageLowering(const Context& context, int stage, const std::vecto
   memory_.encoder = &context_, memory_.builder = &builder_;
   builder_.set_fp8_product_launches(
       std::llround(profile.fp8_product_launches + (mxfp8 ? profile.fp8_scale_launches : 0)));
-  const auto stages = static_cast<int>(context.stages), parts = stages * static_cast<int>(layers.size());
+  const auto stages = static_cast<int>(context.stages);
+  if (schedule().bidirectional()) {
+    add_chunks_of_copies(layers);
+    return;
+  }
+  const int parts = stages * static_cast<int>(layers.size());
   const auto stage_of = [&](int part) { return schedule().stage_of(part, stages); };
   for (int part = 0; part < parts; ++part) {
     if (stage_of(part) != stage) continue;
@@ -57,102 +62,22 @@ StageLowering::StageLowering(const Context& context, int stage, const std::vecto
   }
 }
 
+// Of two copies of the model one part each, in the model's order: the part of our number goes down the stages.
+void StageLowering::add_chunks_of_copies(const std::vector<LayerRange>& layers) {
+  const auto stages = static_cast<int>(context_.stages);
+  const int other = stages - 1 - stage_;
+  for (const int part : {std::min(stage_, other), std::max(stage_, other)}) {
+    Chunk& chunk = chunks_.emplace_back();
+    chunk.index = static_cast<int>(chunks_.size()) - 1;
+    chunk.layers = layers[static_cast<std::size_t>(chunk.index)];
+    chunk.first = part == 0;
+    chunk.last = part + 1 == stages;
+    chunk.up = part != stage_;
+  }
+}
+
 std::string StageLowering::named(const std::string& name, const Chunk& chunk) const {
   return chunks_.size() == 1 ? name : name + ".chunk" + std::to_string(chunk.index);
-}
-
-void StageLowering::make_units(Chunk& chunk) {
-  parameters_.begin_chunk();
-  chunk.first_unit = units_;
-  if (chunk.first) make_first(chunk);
-  for (std::int64_t i = chunk.layers.first; i < chunk.layers.first + chunk.layers.count; ++i) make_layer(chunk, i);
-  if (chunk.last) make_last(chunk);
-}
-
-void StageLowering::add_unit(Chunk& chunk, std::unique_ptr<Unit> unit) {
-  unit->declare_parameters();
-  chunk.units.push_back(std::move(unit));
-}
-
-void StageLowering::make_first(Chunk& chunk) {
-  const model::Model& m = context_.model();
-  UnitScope scope = next_scope(context_);
-  add_unit(chunk, m.is_vision()        ? make_patch_embedding(scope)
-                  : m.is_encoder()     ? make_encoder_embedding(scope)
-                  : m.is_transformer() ? make_embedding(scope)
-                                       : make_input(scope));
-  table_ = chunk.units.back()->table();
-}
-
-void StageLowering::make_layer(Chunk& chunk, std::int64_t i) {
-  const model::Model& m = context_.model();
-  if (m.has_decoder()) return make_layer_of_two(chunk, i);
-  const int layer = static_cast<int>(i);
-  const auto convolutions = static_cast<std::int64_t>(m.convolutions.size());
-  UnitScope scope = next_scope(context_);
-  scope.recompute = context_.plan().recompute_of(i - chunk.layers.first);
-  scope.fp8 = m.is_transformer() && context_.fp8(i);
-  add_unit(chunk, m.is_encoder()       ? make_post_norm_block(scope, layer)
-                  : m.is_transformer() ? make_block(scope, layer)
-                  : m.is_list()        ? make_list_unit(scope, layer)
-                  : i < convolutions   ? make_convolution(scope, layer)
-                                       : make_linear(scope, static_cast<int>(i - convolutions)));
-}
-
-// A layer of an encoder with a decoder: before the decoder's first is its embedding, behind the encoder's last its
-// norm; the first layer of either on this stage comes after the table of biases.
-void StageLowering::make_layer_of_two(Chunk& chunk, std::int64_t i) {
-  const model::Model& m = context_.model();
-  const bool decoder = m.of_decoder(i);
-  const Context& context = decoder ? decoder_ : context_;
-  const std::int64_t stack = decoder ? m.encoder_layers : 0;
-  if (decoder && i == stack) {
-    const auto unit = static_cast<int>(chunk.units.size());
-    add_unit(chunk, make_decoder_embedding(next_scope(decoder_), table_, memory_));
-    if (table_ < 0) table_ = chunk.units.back()->table(), table_unit_ = unit;
-  }
-  if (i == chunk.layers.first || i == stack) {
-    bias_units_.push_back(static_cast<int>(chunk.units.size()));
-    add_unit(chunk, make_relative_bias(next_scope(context), decoder, i > stack));
-    relative_bias_ = chunk.units.back()->table();
-  } else {
-    parameters_.add_use(relative_bias_);
-  }
-  UnitScope scope = next_scope(context);
-  scope.recompute = context_.plan().recompute_of(i - chunk.layers.first);
-  scope.relative_bias = relative_bias_;
-  add_unit(chunk,
-           decoder ? make_decoder_block(scope, static_cast<int>(i), memory_) : make_block(scope, static_cast<int>(i)));
-  if (i + 1 == m.encoder_layers) add_unit(chunk, make_encoder_end(next_scope(context_)));
-}
-
-void StageLowering::make_last(Chunk& chunk) {
-  const model::Model& m = context_.model();
-  if (!m.has_decoder()) table_ = chunks_.front().first ? chunks_.front().units.front()->table() : -1;
-  make_predictions(chunk);
-  table_shared_ = m.is_transformer() && m.tied_embeddings && table_ >= 0;
-  const ParamId table = table_shared_ ? table_ : -1;
-  UnitScope scope = next_scope(decoder_);
-  add_unit(chunk, m.is_vision()        ? make_class_head(scope)
-                  : m.is_encoder()     ? make_encoder_head(scope, table)
-                  : m.mtp_depth > 0    ? make_prediction_head(scope, table, predictions_)
-                  : m.is_transformer() ? make_head(scope, table)
-                                       : make_loss(scope));
-}
-
-// The modules of multi-token prediction, whose blocks are numbered behind the layers. Of those that are recomputed so
-// are these as if the stage had more layers.
-void StageLowering::make_predictions(Chunk& chunk) {
-  const std::int64_t layers = context_.model().layers;
-  for (std::int64_t i = 0; i < context_.model().mtp_depth; ++i) {
-    const auto unit = static_cast<int>(chunk.units.size());
-    add_unit(chunk, make_prediction_entry(next_scope(context_), static_cast<int>(i) + 1, table_, predictions_));
-    if (table_ < 0) table_ = chunk.units.back()->table(), table_unit_ = unit;
-    UnitScope scope = next_scope(context_);
-    scope.recompute = context_.plan().recompute_of(chunk.layers.count + i);
-    scope.fp8 = context_.fp8(layers + i);
-    add_unit(chunk, make_block(scope, static_cast<int>(layers + i)));
-  }
 }
 
 // What layer `layer` takes as input, per micro-batch.

@@ -83,6 +83,7 @@ class StageLowering {
   // "forward", or "forward.chunk1" where there are several.
   std::string named(const std::string& name, const Chunk& chunk) const;
 
+  void add_chunks_of_copies(const std::vector<LayerRange>& layers);
   // All bodies; the order of slots.
   std::vector<program::Slot> emit();
   void make_units(Chunk& chunk);
@@ -137,7 +138,7 @@ class StageLowering {
   // Of an encoder with a decoder: the encoder's output here; the tokens' table and the unit that has it; the table of
   // biases of the stack whose layers are being made, and the units that have one.
   CrossMemory memory_;
-  ParamId table_ = -1, relative_bias_ = -1;
+  ParamId table_ = -1, positions_ = -1, relative_bias_ = -1;
   int table_unit_ = 0;
   std::vector<int> bias_units_;
   Predictions predictions_;  // of multi-token prediction

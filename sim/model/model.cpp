@@ -13,7 +13,8 @@
 // A module of multi-token prediction (DeepSeek-AI 2024, arXiv 2412.19437, section 2.2) has a layer, 2 h h that join two
 // rows, and three norms: of both, and before the head. What it shares, table and head, counts once, with the model.
 // t5: one table of tokens, encoder and decoder layers of 2 and 3 norms, whose decoder has attention twice, a table of
-// biases [heads, buckets] each side, two final norms, and in v1.1 a table of the head.
+// biases [heads, buckets] each side, two final norms, and in v1.1 a table of the head; with learned positions one table
+// of these for both sides, and with biases those of attention to the encoder (4 h where a = h) and of the head.
 #include "sim/model/model.h"
 
 #include <algorithm>
@@ -210,14 +211,18 @@ namespace {
 
 std::int64_t layer_parameters(const Model& model, std::int64_t layer, bool all) {
   const std::int64_t h = model.hidden;
-  if (model.of_decoder(layer)) return 3 * h + 2 * attention_weights(model) + ffn_weights(model, layer, all);
+  // Of attention to the encoder's output: a norm, and weights and biases as attention to a token's own sequence has.
+  const std::int64_t cross = !model.of_decoder(layer) ? 0
+                                                      : norm_parameters(model) + attention_weights(model) +
+                                                            (model.bias ? 3 * model.attention_width() + h : 0);
   const std::int64_t biases =
-      (model.has_qkv_bias() ? model.qkv_width() : 0) + (model.bias ? h + ffn_inputs(model) * model.ffn_hidden + h : 0);
+      (model.has_qkv_bias() ? model.qkv_width() : 0) + (model.bias ? h : 0) +
+      (model.has_mlp_bias() && !model.has_experts(layer) ? ffn_inputs(model) * model.ffn_hidden + h : 0);
   const std::int64_t norms = model.parallel_block == ParallelBlock::one_norm ? 1 : model.post_norms ? 4 : 2;
   const std::int64_t latent_norms = model.latent_attention() ? model.q_lora_rank + model.kv_lora_rank : 0;
   const std::int64_t head_norms = model.qk_norm ? 2 * model.head_dim : 0;
   return norms * norm_parameters(model) + latent_norms + head_norms + attention_weights(model) +
-         ffn_weights(model, layer, all) + biases;
+         ffn_weights(model, layer, all) + biases + cross;
 }
 
 // vit (Dosovitskiy et al. 2020, arXiv 2010.11929): the product of the patches, the class token, a table of positions,
@@ -228,13 +233,15 @@ std::int64_t vit_parameters(const Model& model) {
          norm_parameters(model) + (h + 1) * model.classes;
 }
 
-// t5 (Raffel et al. 2020, arXiv 1910.10683, section 2.1), all products and norms without biases.
+// t5 (Raffel et al. 2020, arXiv 1910.10683, section 2.1), whose products and norms have no biases; or as Megatron-LM
+// and NeMo have it.
 std::int64_t t5_parameters(const Model& model, std::int64_t vocab) {
-  const std::int64_t attention = attention_weights(model), ffn = ffn_weights(model, 0, true), norm = model.hidden;
-  const std::int64_t encoder = model.encoder_layers * (attention + ffn + 2 * norm);
-  const std::int64_t decoder = model.decoder_layers * (2 * attention + ffn + 3 * norm);
-  return vocab * model.hidden * (model.tied_embeddings ? 1 : 2) + encoder + decoder +
-         2 * model.heads * model.relative_buckets + 2 * norm;
+  const std::int64_t positions = model.position == Position::relative ? 2 * model.heads * model.relative_buckets
+                                                                      : model.learned_positions() * model.hidden;
+  return vocab * model.hidden * (model.tied_embeddings ? 1 : 2) + positions +
+         model.encoder_layers * layer_parameters(model, 0, true) +
+         model.decoder_layers * layer_parameters(model, model.encoder_layers, true) + 2 * norm_parameters(model) +
+         (model.has_head_bias() ? vocab : 0);
 }
 
 // Of one example of `seq_len` tokens in the encoder, forward: each layer's weights for each of its tokens, the
@@ -255,6 +262,7 @@ std::int64_t transformer_parameters(const Model& model, std::int64_t vocab, bool
   const std::int64_t table = vocab * model.hidden;
   const std::int64_t positions = model.position == Position::learned ? model.learned_positions() * model.hidden : 0;
   std::int64_t count = table + positions + norm_parameters(model) + (model.tied_embeddings ? 0 : table);
+  count += (model.embedding_norm ? norm_parameters(model) : 0) + (model.has_head_bias() ? vocab : 0);
   for (std::int64_t layer = 0; layer < model.blocks(); ++layer) count += layer_parameters(model, layer, all);
   count += model.mtp_depth * (joining_weights(model) + 3 * norm_parameters(model));
   if (model.is_encoder()) count += model.segment_kinds * model.hidden + encoder_head_parameters(model, vocab);

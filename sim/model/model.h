@@ -17,8 +17,9 @@ namespace rehearse::model {
 
 enum class Family : unsigned char { gpt, llama, moe, bert, t5, cnn, mlp, vit, custom };
 enum class NormKind : unsigned char { layernorm, rmsnorm };
-// relative: a bias of the scores by distance, learned by head (t5).
-enum class Position : unsigned char { learned, rope, relative };
+// relative: a bias of the scores by distance, learned by head (t5 alone). alibi: one that falls with the distance, by a
+// fixed slope a head (sim/base/alibi.h).
+enum class Position : unsigned char { learned, rope, relative, alibi };
 enum class ActivationKind : unsigned char { gelu, relu, swiglu, squared_relu, geglu };
 // flash: the fastest fused kernel known for the device; unfused: scores kept in memory; the others a fused kernel by
 // name: FlashAttention 1 to 3, FlashAttention 1 in Triton (flash_attn_triton.py, and what frameworks made of it),
@@ -60,9 +61,12 @@ struct Model {
   NormKind norm = NormKind::layernorm;
   Position position = Position::learned;
   bool tied_embeddings = true;
-  bool bias = true;  // gpt: biases in linear layers and norms; llama: none
-  // Where `bias` is false: biases of queries, keys and values all the same (Qwen2), of LayerNorms (Falcon).
-  bool qkv_bias = false, norm_bias = false;
+  bool bias = true;  // gpt: biases in linear layers and norms; llama: none; t5: with them one of the head too
+  // Where `bias` is false: biases of queries, keys and values all the same (Qwen2), of LayerNorms (Falcon), of the
+  // feed-forward layer (GPT-J).
+  bool qkv_bias = false, norm_bias = false, mlp_bias = false;
+  bool head_bias = false;       // gpt: of each row of the head (GPT-J)
+  bool embedding_norm = false;  // gpt: a norm behind the tables (BLOOM)
   ParallelBlock parallel_block = ParallelBlock::none;
   std::int64_t position_rows = 0;         // of a learned table of positions; 0: max_seq_len
   std::int64_t rotary_dim = 0;            // columns of a head that rope turns, the first ones; 0: head_dim
@@ -173,6 +177,15 @@ struct Model {
   // An encoder and a decoder whose blocks attend to the encoder's output too (T5).
   bool has_decoder() const { return family == Family::t5; }
   bool of_decoder(std::int64_t layer) const { return has_decoder() && layer >= encoder_layers; }
+  // Encoder and decoder read one table of positions. Of T5 as Megatron-LM and NeMo train it, which differs in two more
+  // things (nemo/collections/nlp/modules/common/megatron/token_level_encoder_decoder.py and utils.py,
+  // parallel_lm_logits; megatron/core/models/T5/t5_model.py): scores are divided by sqrt(head_dim), and the output is
+  // not scaled before a tied table.
+  bool shares_positions() const { return has_decoder() && position == Position::learned; }
+  bool scales_output() const { return has_decoder() && tied_embeddings && position == Position::relative; }
+  // A bias of each row of the head; of Megatron's T5 with the others (T5LMHead and MegatronTokenLevelHead, ibid.).
+  bool has_head_bias() const { return head_bias || (has_decoder() && bias); }
+  bool has_mlp_bias() const { return bias || mlp_bias; }
   // Tokens of a sequence that the decoder has, where the encoder has `seq_len`.
   std::int64_t decoder_tokens(std::int64_t seq_len) const;
   // Tokens of an example whose logits are made.

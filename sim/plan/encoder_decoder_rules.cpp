@@ -43,7 +43,9 @@ void check_stages(const Sections& sections, const Scenario& s) {
            "offload_activations: false");
   if (plan.context > 1)
     refuse("context",
-           fmt::format("context = {}: the bias of scores is by distances within whole sequences", plan.context),
+           fmt::format("context = {}: {}", plan.context,
+                       s.model.shares_positions() ? "a decoder's tokens attend to all of another sequence"
+                                                  : "the bias of scores is by distances within whole sequences"),
            "context: 1");
 }
 
@@ -59,6 +61,11 @@ void check_encoder_decoder(const Sections& sections, const Scenario& s) {
         .error(fmt::format("sequence_parallel needs the decoder's {} tokens divisible by tensor = {}; nearest "
                            "model.decoder_seq_len: {}",
                            tokens, t, nearest_multiples(tokens, t)));
+  if (const Node model = sections.root.get("model"); s.model.shares_positions() && tokens > s.model.max_seq_len)
+    (model.has("decoder_seq_len") ? model.get("decoder_seq_len") : model)
+        .error(fmt::format("the decoder's {} tokens are above max_seq_len = {} of the model's learned positions; at "
+                           "most {}",
+                           tokens, s.model.max_seq_len, s.model.max_seq_len));
   if (s.training.narrow())
     sections.training.get("precision")
         .error("blocks that attend to another sequence have no 8-bit products yet", "precision: bf16");

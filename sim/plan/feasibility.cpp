@@ -19,7 +19,7 @@ namespace rehearse::plan::detail {
 
 namespace {
 
-// Names of the schedules that `test` holds for: "1f1b, interleaved or dualpipe_v".
+// Names of the schedules that `test` holds for: "1f1b, interleaved or dualpipe".
 template <class Test>
 std::string schedules_that(const Test& test) {
   std::vector<std::string_view> names = schedule_names();
@@ -71,6 +71,7 @@ class Rules {
     check_graphs(sections_, s_);
     check_vision(sections_, s_);
     check_encoder_decoder(sections_, s_);
+    check_copies(sections_, s_);
     check_predictions(sections_, s_);
     check_llama_like(sections_, s_);
     check_room_for_experts(sections_.root.get("model"), s_);

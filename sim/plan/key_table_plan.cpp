@@ -101,7 +101,9 @@ std::vector<Key> plan_keys() {
        .fallback = "1",
        .min = 1,
        .max = kMostRanks,
-       .meaning = "model chunks a stage, for `schedule: interleaved`; `zero_bubble_v` and `dualpipe_v` have 2",
+       .meaning =
+           "model chunks a stage, for `schedule: interleaved`; `zero_bubble_v` and `dualpipe_v` have 2 (`dualpipe` "
+           "has one of each copy)",
        .example = "2",
        .related = "plan.schedule plan.pipeline",
        .field = &Plan::chunks,

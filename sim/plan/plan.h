@@ -27,9 +27,10 @@ enum class Schedule : unsigned char {
   interleaved,
   zero_bubble,
   zero_bubble_v,
-  dualpipe_v
+  dualpipe_v,
+  dualpipe
 };
-inline constexpr std::size_t kSchedules = 7;
+inline constexpr std::size_t kSchedules = 8;
 // What backward computes again. selective: the core of unfused attention. full: whole layers. ops: layers but for what
 // their attention, every second product and reductions over the tensor group gave.
 enum class Recompute : unsigned char { none, selective, full, ops };

@@ -252,6 +252,11 @@ class ModelReader {
     }
     if (model_.is_vision()) return finish_vision();
     if (model_.has_decoder()) return finish_encoder_decoder();
+    if (model_.position == Position::relative)
+      source_.value("position").error("a bias of the scores by distance is family t5's", "position: learned or rope");
+    if (model_.position == Position::alibi && model_.attention_softcap > 0)
+      source_.value("attention_softcap")
+          .error("scores with ALiBi are not capped", "attention_softcap: 0, or leave it out");
     if (model_.family == Family::moe) finish_experts();
     // Its default may be said of any model of these families.
     if (model_.mtp_depth == 0 && model_.mtp_loss_weight != Model().mtp_loss_weight)
@@ -265,10 +270,30 @@ class ModelReader {
       source_.value("position").error(fmt::format("rope turns pairs of features, but head_dim is {}", model_.head_dim));
   }
 
-  // Scores have a bias, which fused kernels do not take.
+  // Scores have a bias or belong to two sequences, and fused kernels here take neither.
   void finish_encoder_decoder() {
     if (model_.decoder_layers == 0) model_.decoder_layers = model_.encoder_layers;
     model_.layers = model_.encoder_layers + model_.decoder_layers;
+    if (model_.position == Position::rope || model_.position == Position::alibi)
+      source_.value("position")
+          .error("an encoder with a decoder tells places by distances or by a table",
+                 "position: learned, or leave it out");
+    if (model_.position == Position::relative)
+      check_distances();
+    else
+      check_no_distances();
+    finish_positions();
+    if (!source_.given("attention"))
+      model_.attention = model::AttentionKind::unfused;
+    else if (model_.attention != model::AttentionKind::unfused)
+      source_.value("attention")
+          .error(model_.position == Position::relative
+                     ? "T5 adds a bias to the scores, which no fused kernel here takes"
+                     : "a decoder's tokens attend to another sequence, which no fused kernel here takes",
+                 "attention: unfused, or leave it out");
+  }
+
+  void check_distances() {
     if (model_.relative_buckets % 4 != 0)
       source_.value("relative_buckets")
           .error(
@@ -281,12 +306,13 @@ class ModelReader {
           .error(
               fmt::format("{} buckets tell distances up to {} apart one by one, expected relative_distance above that",
                           model_.relative_buckets, model_.relative_buckets / 2));
-    if (!source_.given("attention"))
-      model_.attention = model::AttentionKind::unfused;
-    else if (model_.attention != model::AttentionKind::unfused)
-      source_.value("attention")
-          .error("T5 adds a bias to the scores, which no fused kernel here takes",
-                 "attention: unfused, or leave it out");
+  }
+
+  void check_no_distances() {
+    for (const char* leaf : {"relative_buckets", "relative_distance"})
+      if (source_.given(leaf))
+        source_.value(leaf).error(fmt::format("'{}' has no meaning with learned positions", leaf),
+                                  "position: relative, or leave it out");
   }
 
   // The sequence is an image's patches and the class token.

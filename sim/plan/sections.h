@@ -131,6 +131,8 @@ void check_shared_key_head(const Sections& sections, const Scenario& scenario);
 void check_llama_like(const Sections& sections, const Scenario& scenario);
 void check_encoder_decoder(const Sections& sections, const Scenario& scenario);
 void check_encoder(const Sections& sections, const Scenario& scenario, const std::function<bool(const char*)>& sound);
+// copies_rules.cpp: what does not go with two copies of the parameters (schedule dualpipe).
+void check_copies(const Sections& sections, const Scenario& scenario);
 // prediction_rules.cpp: where multi-token prediction is not available.
 void check_predictions(const Sections& sections, const Scenario& scenario);
 // hybrid_sharding.cpp: the devices of a node of the topology, if its file says so; Plan::replicas from

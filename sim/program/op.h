@@ -112,6 +112,7 @@ struct Attention {
   // flash_backward (costs; the result is the same): the gradients of queries are added up in an order of their own, and
   // what the kernel allocates for itself is filled first.
   bool deterministic = false, filled = false;
+  std::int64_t alibi_heads = 0;  // heads of the model whose slopes are added by distance (sim/base/alibi.h); 0: none
 
   std::int64_t values() const { return value_dim > 0 ? value_dim : head_dim; }
   // The keys that queries are compared with.

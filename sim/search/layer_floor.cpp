@@ -348,6 +348,13 @@ class PartsOfKinds {
     for (const int kind : kinds) {
       const std::vector<Part>& parts = parts_[static_cast<std::size_t>(kind)];
       std::int64_t sum = 0;
+      if (schedule_.bidirectional()) {  // half of the micro-batches go through each of its two parts
+        for (const std::size_t i :
+             {static_cast<std::size_t>(stage), parts.size() - 1 - static_cast<std::size_t>(stage)})
+          sum += (parts[i].forward + parts[i].backward) / 2;
+        work.least = std::min(work.least, sum), work.most = std::max(work.most, sum), work.fill = 0;
+        continue;
+      }
       for (std::size_t i = 0; i < parts.size(); ++i)
         if (schedule_.stage_of(static_cast<int>(i), static_cast<int>(plan_.pipeline)) == stage)
           sum += parts[i].forward + parts[i].backward;

@@ -157,6 +157,27 @@ TEST(PipelineBubble, OfDualPipeVIsOfHalfAStage) {
       expect_bubble_of_half_stages("dualpipe_v", size, t, t.forward + std::max(0, t.input - t.weight));
 }
 
+// Of a stage's forward F, input gradients B and weight gradients W, B <= F: (p / 2 - 1) (F + max(0, B - W)), as
+// dualpipe_v's of half as many stages, with whole stages in the place of chunks.
+TEST(PipelineBubble, OfDualPipeIsOfHalfTheStages) {
+  for (const ChunkTimes& t : {ChunkTimes{100, 100, 100}, {100, 90, 60}, {100, 100, 20}, {100, 60, 80}})
+    for (const auto& [p, m] : {std::pair{2, 4}, {2, 10}, {4, 8}, {4, 14}, {6, 12}, {8, 26}}) {
+      const GivenCosts costs([&](const program::Op& op) {
+        if (ends_with(op.name, "mlp.up.forward")) return Time::from_us(t.forward);
+        if (ends_with(op.name, "mlp.up.backward_input")) return Time::from_us(t.input);
+        return ends_with(op.name, "mlp.up.backward_weight") ? Time::from_us(t.weight) : Time();
+      });
+      const auto scenario = scenario_from(
+          "rehearse: 1\nmodel: {family: gpt, hidden: 64, heads: 4, vocab: 100, max_seq_len: 32}\n",
+          {"model.layers=" + std::to_string(p), "plan.pipeline=" + std::to_string(p), "plan.schedule=dualpipe",
+           "cluster.gpus=" + std::to_string(p), "training.global_batch=" + std::to_string(m)});
+      const auto outcome = simulated(scenario, costs, Communication::free, {}, 2);
+      const int busy = m * (t.forward + t.input + t.weight),
+                bubble = (p / 2 - 1) * (t.forward + std::max(0, t.input - t.weight));
+      EXPECT_EQ(outcome.step_time, Time::from_us(busy + bubble)) << "p=" << p << " m=" << m;
+    }
+}
+
 // Where the three are alike it is the way to the last stage alone.
 TEST(PipelineBubble, OfZeroBubbleVIsTheWayThere) {
   for (const ChunkTimes& t : {ChunkTimes{100, 100, 100}, {100, 120, 90}, {60, 120, 120}, {100, 150, 50}})

@@ -13,7 +13,8 @@ namespace {
 constexpr const char* kTopologies[] = {"dgx-a100",       "dgx-h100", "dgx1-v100", "ethernet-a100",
                                        "gb200-nvl72",    "hgx-b200", "pcie-a100", "rail-only-h100",
                                        "dragonfly-a100", "torus-2d", "aws-p4d",   "azure-nd-h100-v5"};
-constexpr const char* kSchedules[] = {"1f1b", "gpipe", "sequential", "interleaved", "zero_bubble_v", "dualpipe_v"};
+constexpr const char* kSchedules[] = {"1f1b",          "gpipe",      "sequential", "interleaved",
+                                      "zero_bubble_v", "dualpipe_v", "dualpipe"};
 constexpr const char* kPrecisions[] = {"bf16", "fp16", "fp32"};
 constexpr const char* kFrameworks[] = {"rehearse", "megatron-2021", "torch-ddp"};
 
@@ -109,6 +110,7 @@ class Writer {
       s_.chunks = 2;
       if (!c_.once_in(16)) s_.micro_batches = std::max(s_.micro_batches, 2 * s_.pipeline);
     }
+    if (schedule_ == std::string("dualpipe") && !c_.once_in(16)) s_.micro_batches = 2 * (s_.pipeline + c_.below(3));
     if (schedule_ != std::string("interleaved")) return;
     s_.chunks = 2 + c_.below(2);
     if (!c_.once_in(16)) s_.micro_batches = (s_.micro_batches + s_.pipeline - 1) / s_.pipeline * s_.pipeline;

@@ -3,6 +3,7 @@
 // equals another, the vocabulary does not divide, and the biases' buckets share distances.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <string>
 #include <vector>
@@ -20,11 +21,13 @@ namespace {
 const char* const kT5 = R"(
 rehearse: 1
 model: {family: t5, encoder_layers: 2, decoder_layers: 3, hidden: 24, heads: 4, head_dim: 5, ffn_hidden: 28, vocab: 67,
-        max_seq_len: 18, decoder_seq_len: 10, relative_buckets: 8, relative_distance: 11}
+        max_seq_len: 18, decoder_seq_len: 10}
 cluster: {topology: local, gpus: 1}
 plan: {micro_batch: 1, bucket: 4KiB}
 training: {global_batch: 4, seq_len: 16, precision: fp32, lr: 1e-2, weight_decay: 0.2, clip: 0.5, seed: 7}
 )";
+
+const std::string kLearned = "model.position=learned";
 
 T5Example t5_example(execute::Data& data, const plan::Scenario& scenario, std::int64_t number) {
   const std::int64_t n = scenario.training.seq_len, t = scenario.model.decoder_tokens(n);
@@ -48,18 +51,28 @@ T5Shape t5_shape(const model::Model& m) {
           m.relative_buckets,
           m.relative_distance,
           m.activation == model::ActivationKind::geglu,
-          m.tied_embeddings};
+          m.tied_embeddings,
+          m.bias,
+          m.norm == model::NormKind::layernorm,
+          m.position == model::Position::learned ? m.max_seq_len : 0};
 }
 
 class AgainstPlainT5 : public testing::TestWithParam<PlainCase> {};
 
 TEST_P(AgainstPlainT5, TwentyStepsHaveThePlainModelsLosses) {
-  const plan::Scenario scenario = scenario_from(kT5, GetParam().assignments);
+  std::vector<std::string> assignments = GetParam().assignments;
+  if (std::find(assignments.begin(), assignments.end(), kLearned) == assignments.end())
+    assignments.insert(assignments.end(), {"model.relative_buckets=8", "model.relative_distance=11"});
+  const plan::Scenario scenario = scenario_from(kT5, assignments);
   expect_losses_of<PlainT5>(t5_shape(scenario.model), scenario, t5_example);
 }
 
 // v1.1: gated by gelu, a head with a table of its own. At a rate at which no step jumps, where rounding would grow.
 const std::vector<std::string> kV11 = {"model.activation=geglu", "model.tied_embeddings=false", "training.lr=3e-3"};
+
+// As Megatron-LM and NeMo train it: learned positions, LayerNorms, biases, gated by gelu, one table for all.
+const std::vector<std::string> kMegatron = {kLearned, "model.norm=layernorm", "model.bias=true",
+                                            "model.activation=geglu", "training.lr=3e-3"};
 
 std::vector<std::string> with(std::vector<std::string> all, const std::vector<std::string>& more) {
   all.insert(all.end(), more.begin(), more.end());
@@ -85,13 +98,43 @@ INSTANTIATE_TEST_SUITE_P(
         PlainCase{"TensorSequence", split(2, with({"plan.tensor=2", "plan.sequence_parallel=true"}, kV11))},
         PlainCase{"MegatronTensorPipeline", split(8, {"framework=megatron-2021", "model.dropout=0", "plan.pipeline=4",
                                                       "plan.tensor=2", "plan.layers_per_stage=[1, 1, 1, 2]"})},
+        PlainCase{"Megatron", kMegatron}, PlainCase{"MegatronUntied", with({"model.tied_embeddings=false"}, kMegatron)},
+        PlainCase{"LearnedPositions", {kLearned}},
+        PlainCase{"BiasesAndDistances", {"model.bias=true", "model.norm=layernorm"}},
+        PlainCase{"BiasesAndRootMeanSquares", {"model.bias=true"}},
+        PlainCase{"MegatronFullRecompute", with({"plan.recompute=full"}, kMegatron)},
+        PlainCase{"MegatronTorchKernels", with({"framework=torch-ddp", "model.dropout=0"}, kMegatron)},
+        PlainCase{"MegatronData", split(2, kMegatron)},
+        PlainCase{"MegatronZero1", split(4, with({"plan.zero=1"}, kMegatron))},
+        PlainCase{"MegatronZero2", split(2, with({"plan.zero=2"}, kMegatron))},
+        PlainCase{"MegatronZero3", split(2, with({"plan.zero=3", "plan.recompute=selective"}, kMegatron))},
+        PlainCase{"MegatronTensor", split(2, with({"plan.tensor=2"}, kMegatron))},
+        PlainCase{"MegatronTensorSequence",
+                  split(2, with({"plan.tensor=2", "plan.sequence_parallel=true"}, kMegatron))},
+        PlainCase{"MegatronEncoderAndDecoder",
+                  split(2, with({"plan.pipeline=2", "plan.layers_per_stage=[2, 3]"}, kMegatron))},
+        PlainCase{"MegatronStageOfBoth",
+                  split(2, with({"plan.pipeline=2", "plan.layers_per_stage=[3, 2]"}, kMegatron))},
+        // Decoder and head on stages of their own: tables of tokens on three, of positions on two.
+        PlainCase{"MegatronFourStages",
+                  split(4, with({"plan.pipeline=4", "plan.layers_per_stage=[1, 1, 1, 2]", "plan.schedule=gpipe"},
+                                kMegatron))},
+        PlainCase{"MegatronPipelineZero1",
+                  split(4, with({"plan.pipeline=2", "plan.layers_per_stage=[2, 3]", "plan.zero=1"}, kMegatron))},
+        PlainCase{"MegatronPipelineTensorZero3",
+                  split(8, with({"plan.pipeline=2", "plan.tensor=2", "plan.zero=3"}, kMegatron))},
         PlainCase{"TablesApartZero3", split(6, {"plan.zero=3", "plan.pipeline=3", "plan.recompute=full"})}),
     plain_case_name);
 
 // The plain model's own gradients: a step of 3e-6 either way, of some elements of each parameter.
 TEST(PlainT5, GradientsAreThoseOfFiniteDifferences) {
-  for (const bool gated : {false, true}) {
-    PlainT5 model({2, 2, 6, 2, 4, 10, 9, 4, 3, gated, !gated}, waves);
+  struct Kind {
+    bool gated, tied, biased, layer_norms;
+    std::int64_t positions;
+  };
+  for (const Kind k : {Kind{false, true, false, false, 0}, Kind{true, false, false, false, 0},
+                       Kind{true, true, true, true, 6}, Kind{false, false, true, false, 7}}) {
+    PlainT5 model({2, 2, 6, 2, 4, 10, 9, 4, 3, k.gated, k.tied, k.biased, k.layer_norms, k.positions}, waves);
     const std::vector<T5Example> batch = {{{7, 1, 8, 2, 3}, {0, 4, 3, 1}, {4, 3, 1, 7}},
                                           {{7, 5, 5, 0, 8}, {0, 6, 2, 2}, {6, 2, 2, 1}}};
     expect_gradients_of_differences(model, batch, 3e-6);

@@ -70,16 +70,31 @@ Real softmax(std::vector<Real>& values, Index first, Index n) {
   return largest + std::log(total);
 }
 
+// As the paper's section 3 has them: a geometric sequence that begins at its own ratio, 2^(-8 / n); of a number of
+// heads that is no power of two that of the one below, and every second one of that above.
+std::vector<double> plain_slopes(Index heads) {
+  std::vector<double> slopes;
+  Index power = 1;
+  while (2 * power <= heads) power *= 2;
+  const double ratio = std::pow(2.0, -8.0 / static_cast<double>(power));
+  for (double slope = ratio; std::ssize(slopes) < power; slope *= ratio) slopes.push_back(slope);
+  const double finer = std::sqrt(ratio);
+  for (double slope = finer; std::ssize(slopes) < heads; slope *= ratio) slopes.push_back(slope);
+  return slopes;
+}
+
 }  // namespace
 
 template <typename Real>
 PlainGpt<Real>::PlainGpt(const GptShape& shape, const Initial& initial) : shape_(shape) {
   const Index h = shape.hidden;
   words_ = add("embedding.word.weight", shape.vocab * h, initial);
-  if (shape.rope == 0) positions_ = add("embedding.position.weight", shape.max_seq_len * h, initial);
+  if (shape.rope == 0 && !shape.alibi) positions_ = add("embedding.position.weight", shape.max_seq_len * h, initial);
+  if (shape.embedding_norm) embedding_norm_ = add_norm("embedding.norm", initial);
   for (Index l = 0; l < shape.layers; ++l) blocks_.push_back(add_block(l, initial));
   final_norm_ = add_norm("final_norm", initial);
   head_ = {shape.tied_embeddings ? words_ : add("head.weight", shape.vocab * h, initial), -1, shape.vocab, h};
+  if (shape.head_bias) head_.bias = add("head.bias", shape.vocab, initial);
   add_modules(initial);
 }
 
@@ -107,8 +122,8 @@ auto PlainGpt<Real>::add_block(Index l, const Initial& initial) -> Block {
       block.shared_down = add(name + "shared.down.weight", h * shape.shared_ffn_hidden, initial);
     }
   } else {
-    block.up = add_linear(name + "mlp.up", shape.ffn_hidden, h, initial, shape.bias);
-    block.down = add_linear(name + "mlp.down", h, shape.ffn_hidden, initial, shape.bias);
+    block.up = add_linear(name + "mlp.up", shape.ffn_hidden, h, initial, shape.bias || shape.mlp_bias);
+    block.down = add_linear(name + "mlp.down", h, shape.ffn_hidden, initial, shape.bias || shape.mlp_bias);
   }
   const auto adapt = [&](bool adapted, Linear& linear, const char* product) {
     if (shape.lora_rank > 0 && adapted) add_adapter(linear, name + product, initial);
@@ -299,6 +314,8 @@ auto PlainGpt<Real>::attention_forward(const Values& qkv, Index window, Values& 
         for (Index i = 0; i < d; ++i)
           at(probabilities, row + s) +=
               scale * at(qkv, t * width + query_at(head) + i) * at(qkv, s * width + key_at(head) + i);
+      for (Index s = first; s <= t && shape_.alibi; ++s)
+        at(probabilities, row + s) -= Real(at(plain_slopes(heads), head)) * Real(t - s);
       softmax(probabilities, row + first, t + 1 - first);
       for (Index s = 0; s <= t; ++s)
         for (Index i = 0; i < e; ++i)
@@ -405,6 +422,7 @@ auto PlainGpt<Real>::forward(const Sequence& sequence, Trace& trace) const -> Va
       at(x, t * h + i) =
           at(words, at(sequence.tokens, t) * h + i) + (positions.empty() ? Real{0} : at(positions, t * h + i));
   x = kept(std::move(x));
+  if (shape_.embedding_norm) x = norm_forward(embedding_norm_, x, trace.embedding);
   trace.blocks.resize(blocks_.size());
   for (std::size_t l = 0; l < blocks_.size(); ++l) x = block_forward(blocks_[l], x, trace.blocks[l]);
   trace.probabilities = linear_forward(head_, norm_forward(final_norm_, x, trace.norm));
@@ -429,6 +447,7 @@ void PlainGpt<Real>::backward(const Sequence& sequence, const Trace& trace, Real
   Values dx = kept(norm_backward(final_norm_, linear_backward(head_, d_logits, trace.norm.out), trace.norm));
   if (!modules_.empty()) dx = sum(dx, modules_backward(sequence, trace, scale));
   for (std::size_t l = blocks_.size(); l-- > 0;) dx = block_backward(blocks_[l], dx, trace.blocks[l], scale);
+  if (shape_.embedding_norm) dx = norm_backward(embedding_norm_, dx, trace.embedding);
   for (Index t = 0; t < tokens; ++t) {
     for (Index i = 0; i < h; ++i) {
       at(gradient(words_), at(sequence.tokens, t) * h + i) += at(dx, t * h + i);

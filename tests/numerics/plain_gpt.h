@@ -32,6 +32,9 @@ struct GptShape {
   std::int64_t q_rank = 0, kv_rank = 0, nope = 0, rope = 0, value_dim = 0;
   // Where `bias` is false: of queries, keys and values, and of norms.
   bool qkv_bias = false, norm_bias = false;
+  // Of the feed-forward layer besides, of the head's rows; a norm behind the embedding; scores of a head get a slope by
+  // distance (in the place of positions).
+  bool mlp_bias = false, head_bias = false, embedding_norm = false, alibi = false;
   // Whether attention and the feed-forward layer read the same token side by side, and behind how many norms.
   int parallel_norms = 0;
   bool squared_relu = false;  // in GELU's place
@@ -165,7 +168,7 @@ class PlainGpt {
   struct Trace {
     std::vector<BlockTrace> blocks;
     std::vector<ModuleTrace> modules;
-    NormTrace norm;
+    NormTrace norm, embedding;
     Values probabilities;  // of the next token, [tokens, vocab]
   };
 
@@ -240,7 +243,7 @@ class PlainGpt {
   std::vector<Parameter> parameters_;
   std::vector<Block> blocks_;
   std::vector<Module> modules_;
-  Norm final_norm_;
+  Norm final_norm_, embedding_norm_;
   Linear head_;  // its weight is the word table if tied
   int words_ = -1, positions_ = -1;
   std::int64_t updates_ = 0;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 namespace rehearse::numerics {
 
@@ -78,25 +79,35 @@ M gated(PlainTape& tape, const M& x) {
 
 PlainT5::PlainT5(const T5Shape& shape, const Initial& initial) : shape_(shape) {
   const std::int64_t h = shape.hidden, a = shape.heads * shape.head_dim;
+  const auto add_norm = [&](const std::string& name) {
+    add(name + ".gamma", 1, h, initial);
+    if (shape.layer_norms) add(name + ".beta", 1, h, initial);
+  };
+  const auto add_product = [&](const std::string& name, std::int64_t rows, std::int64_t cols) {
+    add(name + ".weight", rows, cols, initial);
+    if (shape.biased) add(name + ".bias", 1, rows, initial);
+  };
   add("embedding.word.weight", shape.vocab, h, initial);
+  if (shape.positions > 0) add("embedding.position.weight", shape.positions, h, initial);
   if (!shape.tied) add("head.weight", shape.vocab, h, initial);
+  if (shape.biased) add("head.bias", 1, shape.vocab, initial);
   for (std::int64_t l = 0; l < shape.encoder_layers + shape.decoder_layers; ++l) {
     const std::string layer = "layer" + std::to_string(l);
-    for (const char* norm : {".norm1.gamma", ".norm2.gamma"}) add(layer + norm, 1, h, initial);
-    add(layer + ".attention.qkv.weight", 3 * a, h, initial);
-    add(layer + ".attention.proj.weight", h, a, initial);
-    add(layer + ".mlp.up.weight", (shape.gated ? 2 : 1) * shape.ffn_hidden, h, initial);
-    add(layer + ".mlp.down.weight", h, shape.ffn_hidden, initial);
+    for (const char* norm : {".norm1", ".norm2"}) add_norm(layer + norm);
+    add_product(layer + ".attention.qkv", 3 * a, h);
+    add_product(layer + ".attention.proj", h, a);
+    add_product(layer + ".mlp.up", (shape.gated ? 2 : 1) * shape.ffn_hidden, h);
+    add_product(layer + ".mlp.down", h, shape.ffn_hidden);
     if (l < shape.encoder_layers) continue;
-    add(layer + ".norm_cross.gamma", 1, h, initial);
-    add(layer + ".cross.q.weight", a, h, initial);
-    add(layer + ".cross.kv.weight", 2 * a, h, initial);
-    add(layer + ".cross.proj.weight", h, a, initial);
+    add_norm(layer + ".norm_cross");
+    add_product(layer + ".cross.q", a, h);
+    add_product(layer + ".cross.kv", 2 * a, h);
+    add_product(layer + ".cross.proj", h, a);
   }
   for (const char* side : {"encoder", "decoder"})
-    add(std::string(side) + ".relative_bias.weight", shape.heads, shape.buckets, initial);
-  add("encoder.final_norm.gamma", 1, h, initial);
-  add("final_norm.gamma", 1, h, initial);
+    if (shape.positions == 0) add(std::string(side) + ".relative_bias.weight", shape.heads, shape.buckets, initial);
+  add_norm("encoder.final_norm");
+  add_norm("final_norm");
 }
 
 double PlainT5::example(const T5Example& e, double weight) {
@@ -104,41 +115,56 @@ double PlainT5::example(const T5Example& e, double weight) {
   Used p = used(tape);
   const std::int64_t heads = shape_.heads, width = shape_.head_dim;
   const HeadPlaces packed{3 * width, 3 * width, width, 2 * width}, apart{width, 2 * width, 0, width};
+  const bool distances = shape_.positions == 0;
+  const double scale = distances ? 1 : 1 / std::sqrt(static_cast<double>(width));
+  const auto linear = [&](const std::string& name, const M& x) {
+    return tape.linear(x, p(name + ".weight"), shape_.biased ? p(name + ".bias") : nullptr);
+  };
+  const auto norm = [&](const std::string& name, const M& x) {
+    return shape_.layer_norms ? tape.layer_norm(x, p(name + ".gamma"), p(name + ".beta"))
+                              : rms_norm(tape, x, p(name + ".gamma"));
+  };
+  const auto embed = [&](const std::vector<std::int32_t>& tokens) {
+    const M words = tape.rows(p("embedding.word.weight"), tokens);
+    if (distances) return words;
+    std::vector<std::int32_t> order(tokens.size());
+    std::iota(order.begin(), order.end(), 0);
+    return tape.add(words, tape.rows(p("embedding.position.weight"), order));
+  };
   const auto self = [&](const std::string& layer, const M& x, bool decoder) {
-    const M qkv = tape.linear(rms_norm(tape, x, p(layer + ".norm1.gamma")), p(layer + ".attention.qkv.weight"));
-    const M y = tape.attention(qkv, qkv, heads, width, packed, 1,
-                               p(decoder ? "decoder.relative_bias.weight" : "encoder.relative_bias.weight"),
-                               [this, decoder](std::int64_t i, std::int64_t j) -> std::int64_t {
+    const M qkv = linear(layer + ".attention.qkv", norm(layer + ".norm1", x));
+    const M bias = distances ? p(decoder ? "decoder.relative_bias.weight" : "encoder.relative_bias.weight") : nullptr;
+    const M y = tape.attention(qkv, qkv, heads, width, packed, scale, bias,
+                               [this, decoder, distances](std::int64_t i, std::int64_t j) -> std::int64_t {
                                  if (decoder && j > i) return -1;
-                                 return t5_bucket(j - i, shape_.buckets, shape_.distance, !decoder);
+                                 return distances ? t5_bucket(j - i, shape_.buckets, shape_.distance, !decoder) : 0;
                                });
-    return tape.add(x, tape.linear(y, p(layer + ".attention.proj.weight")));
+    return tape.add(x, linear(layer + ".attention.proj", y));
   };
   const auto feed_forward = [&](const std::string& layer, const M& x) {
-    const M up = tape.linear(rms_norm(tape, x, p(layer + ".norm2.gamma")), p(layer + ".mlp.up.weight"));
-    return tape.add(x, tape.linear(shape_.gated ? gated(tape, up) : tape.each(up, relu, relu_slope),
-                                   p(layer + ".mlp.down.weight")));
+    const M up = linear(layer + ".mlp.up", norm(layer + ".norm2", x));
+    return tape.add(x, linear(layer + ".mlp.down", shape_.gated ? gated(tape, up) : tape.each(up, relu, relu_slope)));
   };
-  M x = tape.rows(p("embedding.word.weight"), e.tokens);
+  M x = embed(e.tokens);
   std::int64_t l = 0;
   for (; l < shape_.encoder_layers; ++l) {
     const std::string layer = "layer" + std::to_string(l);
     x = feed_forward(layer, self(layer, x, false));
   }
-  const M memory = rms_norm(tape, x, p("encoder.final_norm.gamma"));
-  x = tape.rows(p("embedding.word.weight"), e.decoder_tokens);
+  const M memory = norm("encoder.final_norm", x);
+  x = embed(e.decoder_tokens);
   for (; l < shape_.encoder_layers + shape_.decoder_layers; ++l) {
     const std::string layer = "layer" + std::to_string(l);
     x = self(layer, x, true);
-    const M q = tape.linear(rms_norm(tape, x, p(layer + ".norm_cross.gamma")), p(layer + ".cross.q.weight"));
-    const M kv = tape.linear(memory, p(layer + ".cross.kv.weight"));
-    const M y = tape.attention(q, kv, heads, width, apart, 1, nullptr,
+    const M q = linear(layer + ".cross.q", norm(layer + ".norm_cross", x));
+    const M y = tape.attention(q, linear(layer + ".cross.kv", memory), heads, width, apart, scale, nullptr,
                                [](std::int64_t, std::int64_t) -> std::int64_t { return 0; });
-    x = feed_forward(layer, tape.add(x, tape.linear(y, p(layer + ".cross.proj.weight"))));
+    x = feed_forward(layer, tape.add(x, linear(layer + ".cross.proj", y)));
   }
-  x = rms_norm(tape, x, p("final_norm.gamma"));
-  if (shape_.tied) x = tape.scale(x, std::pow(static_cast<double>(shape_.hidden), -0.5));
-  const M logits = tape.linear(x, p(shape_.tied ? "embedding.word.weight" : "head.weight"));
+  x = norm("final_norm", x);
+  if (shape_.tied && distances) x = tape.scale(x, std::pow(static_cast<double>(shape_.hidden), -0.5));
+  const M logits = tape.linear(x, p(shape_.tied ? "embedding.word.weight" : "head.weight"),
+                               shape_.biased ? p("head.bias") : nullptr);
   const double loss = tape.cross_entropy(logits, e.targets, weight);
   tape.backward();
   add_gradients(p);

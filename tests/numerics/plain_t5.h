@@ -18,6 +18,9 @@ struct T5Shape {
   std::int64_t encoder_layers = 0, decoder_layers = 0, hidden = 0, heads = 0, head_dim = 0, ffn_hidden = 0, vocab = 0,
                buckets = 0, distance = 0;
   bool gated = false, tied = true;
+  // Megatron's: LayerNorms, biases, and a table of so many positions in the place of biases by distance; 0: no table.
+  bool biased = false, layer_norms = false;
+  std::int64_t positions = 0;
 };
 
 struct T5Example {

@@ -50,6 +50,36 @@ M PlainTape::add(const M& a, const M& b) {
   return y;
 }
 
+M PlainTape::layer_norm(const M& x, const M& gamma, const M& beta) {
+  M y = make(x->rows, x->cols), hat = make(x->rows, x->cols);
+  std::vector<double> inverse;
+  const auto n = static_cast<double>(x->cols);
+  for (std::int64_t r = 0; r < x->rows; ++r) {
+    double mean = 0, variance = 0;
+    for (std::int64_t c = 0; c < x->cols; ++c) mean += x->at(r, c) / n;
+    for (std::int64_t c = 0; c < x->cols; ++c) variance += std::pow(x->at(r, c) - mean, 2) / n;
+    inverse.push_back(1 / std::sqrt(variance + 1e-5));
+    for (std::int64_t c = 0; c < x->cols; ++c) {
+      hat->at(r, c) = (x->at(r, c) - mean) * inverse.back();
+      y->at(r, c) = hat->at(r, c) * gamma->at(0, c) + beta->at(0, c);
+    }
+  }
+  record([=] {
+    for (std::int64_t r = 0; r < x->rows; ++r) {
+      double sum = 0, along = 0;
+      for (std::int64_t c = 0; c < x->cols; ++c) {
+        const double dy = y->d(r, c), d_hat = dy * gamma->at(0, c);
+        gamma->d(0, c) += dy * hat->at(r, c), beta->d(0, c) += dy;
+        sum += d_hat, along += d_hat * hat->at(r, c);
+      }
+      for (std::int64_t c = 0; c < x->cols; ++c)
+        x->d(r, c) +=
+            inverse[static_cast<std::size_t>(r)] * (y->d(r, c) * gamma->at(0, c) - sum / n - hat->at(r, c) * along / n);
+    }
+  });
+  return y;
+}
+
 M PlainTape::scale(const M& x, double by) {
   M y = make(x->rows, x->cols);
   for (std::size_t i = 0; i < y->value.size(); ++i) y->value[i] = by * x->value[i];

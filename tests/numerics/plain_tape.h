@@ -44,6 +44,7 @@ class PlainTape {
   // y = x w^T + b; b is [1, out], or null.
   M linear(const M& x, const M& w, const M& b = nullptr);
   M add(const M& a, const M& b);
+  M layer_norm(const M& x, const M& gamma, const M& beta);
   M scale(const M& x, double by);
   M rows(const M& table, const std::vector<std::int32_t>& which);
   M each(const M& x, double (*f)(double), double (*slope)(double));

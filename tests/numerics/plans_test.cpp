@@ -231,6 +231,20 @@ std::vector<Case> pipeline_cases() {
                    kGpt,
                    grid(8, 2, 2, 1, {v.front(), "plan.sequence_parallel=true"}),
                    {"model.dropout=0.1"}});
+  const auto twice = [&](const std::string& name, const std::string& text, int ranks, int pipeline, int zero,
+                         Assignments more, const Assignments& model = {}) {
+    more.push_back("plan.schedule=dualpipe");
+    cases.push_back({name, text, grid(ranks, 1, pipeline, zero, more), model});
+  };
+  const std::string more = "training.global_batch=24";
+  twice("gpt_dualpipe2", kGpt, 2, 2, 0, {}, {"model.dropout=0.1", "model.attention=unfused"});
+  twice("gpt_dualpipe2_megatron", kGpt, 2, 2, 0, {"framework=megatron-2021", "model.dropout=0"});
+  twice("gpt_dualpipe4", kGpt, 4, 4, 0, {}, {"model.layers=4", more});
+  twice("gpt_dualpipe4_uneven", kGpt, 4, 4, 0, {"plan.layers_per_stage=[2,1,1,3]"}, {"model.layers=7", more});
+  twice("gpt_dualpipe_untied_zero1", kGpt, 4, 2, 1, {}, {"model.tied_embeddings=false"});
+  twice("llama_dualpipe_full", kLlama, 4, 2, 1, {"plan.recompute=full"});
+  twice("gpt_dualpipe_2x2x2", kGpt, 8, 2, 1, {"plan.tensor=2", "plan.sequence_parallel=true"}, {"model.dropout=0.1"});
+  twice("mlp_dualpipe", kMlp, 2, 2, 0, {});
   const Assignments zero_bubble_v = {"plan.schedule=zero_bubble_v"};
   cases.push_back({"gpt_zero_bubble_v2", kGpt, grid(2, 1, 2, 0, zero_bubble_v), {"model.dropout=0.1"}});
   cases.push_back({"gpt_zero_bubble_v3_zero1", kGpt, grid(6, 1, 3, 1, zero_bubble_v), {"model.layers=6"}});
@@ -471,6 +485,10 @@ std::vector<Case> expert_cases() {
   add("expert2_overlapped_dualpipe_v", 4, 2, 1, 2, 1, {"plan.schedule=dualpipe_v", overlapped});
   add("expert2_overlapped_dualpipe_v_8", 8, 2, 2, 2, 1,
       {"plan.schedule=dualpipe_v", "plan.sequence_parallel=true", overlapped}, {"model.dropout=0.1"});
+  add("expert2_dualpipe", 4, 2, 1, 2, 1, {"plan.schedule=dualpipe"});
+  add("expert2_overlapped_dualpipe", 4, 2, 1, 2, 1, {"plan.schedule=dualpipe", overlapped});
+  add("expert2_overlapped_dualpipe_8", 8, 2, 2, 2, 1,
+      {"plan.schedule=dualpipe", "plan.sequence_parallel=true", overlapped}, {"model.dropout=0.1"});
   add("expert2_overlapped_tensor2_pipeline2", 8, 2, 2, 2, 1, {"plan.sequence_parallel=true", overlapped});
   add("expert2_overlapped_dropout", 4, 2, 1, 2, 1, {overlapped}, {"model.dropout=0.1"});
   add("expert2_overlapped_selective", 2, 2, 1, 1, 1, {overlapped, "plan.recompute=selective"});

@@ -57,6 +57,7 @@ Attention AttentionCore::part(AttentionPart p) const {
     a.deterministic = context_.scenario.training.deterministic;
     a.filled = context_.scenario.training.fill_uninitialized;
   }
+  if (m.position == model::Position::alibi) a.alibi_heads = m.heads;
   // Of a window's tokens the last is a query itself.
   const std::int64_t cached = context_.plan().cached_tokens;
   a.cached = window_ > 0 ? std::min(cached, window_ - 1) : cached;

@@ -20,6 +20,9 @@ void CrossAttention::declare_parameters() {
   q_w_ = add_product(s_, tp_, name_ + ".q", {m_.heads, d, h}, 0, kWeightScale, false);
   kv_w_ = add_product(s_, memory_tp_, name_ + ".kv", {m_.heads, 2 * d, h}, 0, kWeightScale, false);
   proj_w_ = add_product(s_, tp_, name_ + ".proj", {h, m_.attention_width()}, 1, residual_weight_scale(m_), false);
+  q_b_ = add_bias(s_, name_ + ".q.bias", {m_.heads, d}, 0);
+  kv_b_ = add_bias(s_, name_ + ".kv.bias", {m_.heads, 2 * d}, 0);
+  proj_b_ = add_bias(s_, name_ + ".proj.bias", {h}, -1);
 }
 
 void CrossAttention::declare_buffers(BufferId input) {
@@ -32,23 +35,24 @@ void CrossAttention::declare_buffers(BufferId input) {
 BufferId CrossAttention::forward() {
   const std::int64_t h = m_.hidden;
   const BufferId in = tp_.product_input(prefix_ + ".norm_cross", input_, h, q_w_);
-  tp_.product(name_ + ".q.forward", in, q_w_, -1, q_, width(), h);
+  tp_.product(name_ + ".q.forward", in, q_w_, q_b_, q_, width(), h);
   const BufferId memory = memory_tp_.product_input(prefix_ + ".memory", memory_.value, h, kv_w_);
-  memory_tp_.product(name_ + ".kv.forward", memory, kv_w_, -1, kv_, 2 * width(), h);
+  memory_tp_.product(name_ + ".kv.forward", memory, kv_w_, kv_b_, kv_, 2 * width(), h);
   core_.forward();
   const BufferId projected = s_.builder.workspace(s_.builder.here(name_ + ".projected"), c_.compute, {c_.tokens, h});
-  tp_.product(name_ + ".proj.forward", out_, proj_w_, -1, projected, h, width());
+  tp_.product(name_ + ".proj.forward", out_, proj_w_, c_.profile().fused_elementwise ? -1 : proj_b_, projected, h,
+              width());
   return tp_.reduce_partial(name_ + ".proj", projected, h);
 }
 
 BufferId CrossAttention::backward(BufferId out_gradient) {
   const std::int64_t h = m_.hidden;
-  const BufferId d_out = tp_.row_backward(name_ + ".proj", out_gradient, out_, proj_w_, -1, h, width());
+  const BufferId d_out = tp_.row_backward(name_ + ".proj", out_gradient, out_, proj_w_, proj_b_, h, width());
   const BufferId d_q = core_.backward(d_out);
   const BufferId d_memory =
-      memory_tp_.column_backward(name_ + ".kv", core_.d_kv(), memory_.value, kv_w_, -1, 2 * width(), h);
+      memory_tp_.column_backward(name_ + ".kv", core_.d_kv(), memory_.value, kv_w_, kv_b_, 2 * width(), h);
   memory_.add_gradient("d_" + name_ + ".memory", d_memory);
-  return tp_.column_backward(name_ + ".q", d_q, input_, q_w_, -1, width(), h);
+  return tp_.column_backward(name_ + ".q", d_q, input_, q_w_, q_b_, width(), h);
 }
 
 }  // namespace rehearse::lower

@@ -1,6 +1,6 @@
 // The branch of a decoder's block that attends to the encoder's output: queries of the block's own tokens, keys and
-// values of the encoder's (Vaswani et al. 2017, arXiv 1706.03762, section 3.2.3), products without biases, split over
-// the tensor group by heads as attention.h's. No mask, and in T5 no bias of the scores.
+// values of the encoder's (Vaswani et al. 2017, arXiv 1706.03762, section 3.2.3), split over the tensor group by
+// heads as attention.h's. No mask, and in T5 no bias of the scores.
 #pragma once
 
 #include <string>
@@ -23,6 +23,8 @@ class CrossAttention {
   BufferId forward();
   // The gradient of that -> the input's [local_tokens, hidden]; the memory's is added to its sum.
   BufferId backward(BufferId out_gradient);
+  // Of the projection, which is added with the residual or in the product; -1: none.
+  ParamId bias() const { return proj_b_; }
 
  private:
   std::int64_t width() const { return m_.attention_width() / c_.tensor; }
@@ -34,7 +36,7 @@ class CrossAttention {
   std::string prefix_, name_;
   TensorParallel tp_, memory_tp_;
   AttentionCore core_;
-  ParamId q_w_ = -1, kv_w_ = -1, proj_w_ = -1;
+  ParamId q_w_ = -1, kv_w_ = -1, proj_w_ = -1, q_b_ = -1, kv_b_ = -1, proj_b_ = -1;
   BufferId input_ = -1, q_ = -1, kv_ = -1, out_ = -1;
 };
 

@@ -55,7 +55,7 @@ class DecoderBlock : public Unit {
     norm1_.forward();
     residual1_.forward(attention_.forward(again), attention_.bias(), x_, y1_);
     norm_cross_.forward();
-    residual_cross_.forward(cross_.forward(), -1, y1_, y2_);
+    residual_cross_.forward(cross_.forward(), cross_.bias(), y1_, y2_);
     norm2_.forward();
     mlp_.forward_to_activation(again);
     if (again && c_.model().dropout == 0 && c_.profile().recompute_stops_early) return;
@@ -69,11 +69,11 @@ class DecoderBlock : public Unit {
   BufferId backward(BufferId output_gradient, bool /*input_gradient*/) override {
     s_.builder.set_phase(Phase::backward);
     const BufferId d_norm2 = mlp_.backward(residual2_.backward(output_gradient), true);
-    const BufferId d_y2 = norm2_.backward(d_norm2, output_gradient, c_.profile().packed_products ? 1 : gates());
+    const BufferId d_y2 = norm2_.backward(d_norm2, output_gradient, packed() ? 1 : gates());
     const BufferId d_cross = cross_.backward(residual_cross_.backward(d_y2));
     const BufferId d_y1 = norm_cross_.backward(d_cross, d_y2);
     const BufferId d_norm1 = attention_.backward(residual1_.backward(d_y1), true);
-    return norm1_.backward(d_norm1, d_y1, c_.profile().packed_products ? 1 : 3);
+    return norm1_.backward(d_norm1, d_y1, packed() ? 1 : 3);
   }
 
   bool recomputes() const override { return s_.recomputes(); }
@@ -81,6 +81,8 @@ class DecoderBlock : public Unit {
  private:
   // Behind those of all blocks' other draws.
   int cross_site(int layer) const { return static_cast<int>(4 * (c_.model().layers + 1)) + 2 * layer; }
+  // Whether one product reads a norm's output, as in Block.
+  bool packed() const { return c_.profile().packed_products || c_.model().norm != model::NormKind::rmsnorm; }
   int gates() const { return c_.model().gated() ? 2 : 1; }
 
   UnitScope s_;

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "sim/lower/model/load.h"
+#include "sim/lower/model/norm.h"
 #include "sim/lower/model/prediction.h"
 #include "sim/lower/model/unit.h"
 #include "sim/lower/parallel/tensor.h"
@@ -18,18 +19,22 @@ class EmbeddingUnit : public Unit {
  public:
   // `memory`: of a decoder beside an encoder; `module`, from 1, of multi-token prediction, which reads the tokens so
   // many places on. Both have the table of tokens that is `shared` where this stage has it.
-  explicit EmbeddingUnit(UnitScope scope, CrossMemory* memory = nullptr, ParamId shared = -1, int module = 0)
+  explicit EmbeddingUnit(UnitScope scope, CrossMemory* memory = nullptr, ParamId shared = -1, int module = 0,
+                         ParamId positions = -1)
       : s_(scope),
         c_(scope.context),
         m_(scope.context.model()),
         tp_(scope.context, scope.builder, scope.parameters),
+        norm_(scope.context, scope.builder, scope.parameters, "embedding.norm"),
         memory_(memory),
         module_(module),
         prefix_(memory ? "decoder." : prediction_prefix(module)),
         name_(prefix_ + "embedding"),
-        table_(shared) {}
+        table_(shared),
+        positions_(positions) {}
 
   ParamId table() const override { return table_; }
+  ParamId positions() const override { return positions_; }
   bool backward_reads_parameters() const override { return false; }
 
   void declare_parameters() override {
@@ -42,10 +47,19 @@ class EmbeddingUnit : public Unit {
       spec.table = true;
       table_ = s_.parameters.add(s_.number, std::move(spec));
     }
+    declare_positions();
+    if (m_.embedding_norm) norm_.declare_parameters(s_.number);
+  }
+
+  void declare_positions() {
     if (m_.position != model::Position::learned) return;
+    if (positions_ >= 0) return s_.parameters.add_use(positions_);
     ParamSpec positions{
         "embedding.position.weight", {m_.learned_positions(), m_.hidden}, -1, program::Init::Kind::normal, 0.02};
     positions.table = true;
+    positions.held_by = c_.groups.positions;
+    positions.tied = positions.held_by >= 0;
+    positions.copy = memory_ != nullptr;
     positions_ = s_.parameters.add(s_.number, std::move(positions));
   }
 
@@ -54,6 +68,12 @@ class EmbeddingUnit : public Unit {
     const std::vector<std::int64_t> row{c_.local_tokens, m_.hidden};
     ids_ = s_.builder.activation(prefix_ + "tokens", DType::i32, {c_.tokens}, Lifetime::micro_batch);
     if (m_.dropout > 0) mask_ = s_.builder.activation(name_ + ".mask", DType::u8, row, Lifetime::micro_batch);
+    if (m_.embedding_norm) {
+      before_norm_ = s_.builder.activation(name_ + ".sum", c_.residual, row, Lifetime::micro_batch);
+      const BufferId normal =
+          norm_.declare_buffers(before_norm_, Lifetime::micro_batch, mask_ >= 0 ? Lifetime::slot : output, c_.residual);
+      if (mask_ < 0) return y_ = normal;
+    }
     return y_ = s_.builder.activation(name_ + ".out", c_.residual, row, output);
   }
 
@@ -61,20 +81,27 @@ class EmbeddingUnit : public Unit {
     RoleBuilder& b = s_.builder;
     load_input(s_, prefix_ + "tokens.load", memory_ ? program::InputKind::decoder_tokens : program::InputKind::tokens,
                DType::i32, ids_, !memory_ && module_ == 0, module_);
-    const bool more = positions_ >= 0 || mask_ >= 0;
     const bool partial = c_.groups.tensor >= 0;
-    BufferId x = more || c_.sequence_parallel ? b.workspace(name_ + ".words", c_.residual, {c_.tokens, m_.hidden}) : y_;
+    // Where the sum of tables goes, which a norm's backward reads.
+    const BufferId sum = m_.embedding_norm ? before_norm_ : mask_ >= 0 ? -1 : y_;
+    const bool more = positions_ >= 0 || sum < 0;
+    BufferId x =
+        more || c_.sequence_parallel ? b.workspace(name_ + ".words", c_.residual, {c_.tokens, m_.hidden}) : sum;
     b.op(name_ + ".word.forward", program::Embedding{false, partial, c_.tokens, s_.parameters.rows(table_), m_.hidden},
          c_.compute, {{ids_}, {s_.parameters.value(table_)}}, {{x}});
-    x = tp_.reduce_partial(name_ + ".word", x, m_.hidden);
+    x = tp_.reduce_partial(name_ + ".word", x, m_.hidden, positions_ < 0 && m_.embedding_norm ? sum : -1);
     if (m_.scaled_embeddings) scale(name_ + ".scale", x, x);
     if (positions_ >= 0) {
-      const BufferId out = mask_ >= 0 ? b.workspace(name_ + ".sum", c_.residual, {c_.local_tokens, m_.hidden}) : y_;
+      const BufferId out = sum >= 0 ? sum : b.workspace(name_ + ".sum", c_.residual, {c_.local_tokens, m_.hidden});
       Elementwise add{ElementwiseFn::add_position, c_.local_tokens * m_.hidden, m_.hidden};
       add.rows_split_over_tensor = c_.sequence_parallel;
       add.documents = c_.document > 0;
       b.op(name_ + ".position.forward", add, c_.compute, {{x}, {s_.parameters.value(positions_)}}, {{out}});
       x = out;
+    }
+    if (m_.embedding_norm) {
+      norm_.forward();
+      x = norm_.out();
     }
     if (mask_ >= 0) {
       Elementwise drop{ElementwiseFn::dropout, c_.local_tokens * m_.hidden, m_.hidden};
@@ -99,6 +126,7 @@ class EmbeddingUnit : public Unit {
       b.op(name_ + ".dropout.backward", drop, c_.compute, {{gradient}, {mask_}}, {{out}});
       gradient = out;
     }
+    if (m_.embedding_norm) gradient = norm_.backward(gradient, -1);
     if (positions_ >= 0) {
       const BufferId target = s_.parameters.accumulated_gradient(positions_);
       Elementwise add{ElementwiseFn::position_grad, c_.local_tokens * m_.hidden, m_.hidden};
@@ -133,11 +161,12 @@ class EmbeddingUnit : public Unit {
   const Context& c_;
   const model::Model& m_;
   TensorParallel tp_;
+  NormLayer norm_;
   CrossMemory* memory_;
   int module_;
   std::string prefix_, name_;
-  ParamId table_, positions_ = -1;
-  BufferId ids_ = -1, mask_ = -1, y_ = -1;
+  ParamId table_, positions_;
+  BufferId ids_ = -1, before_norm_ = -1, mask_ = -1, y_ = -1;
 };
 
 }  // namespace
@@ -146,8 +175,8 @@ std::unique_ptr<Unit> make_embedding(UnitScope scope) {
   return std::make_unique<EmbeddingUnit>(scope);
 }
 
-std::unique_ptr<Unit> make_decoder_embedding(UnitScope scope, ParamId table, CrossMemory& memory) {
-  return std::make_unique<EmbeddingUnit>(scope, &memory, table);
+std::unique_ptr<Unit> make_decoder_embedding(UnitScope scope, ParamId table, ParamId positions, CrossMemory& memory) {
+  return std::make_unique<EmbeddingUnit>(scope, &memory, table, 0, positions);
 }
 
 std::unique_ptr<Unit> make_embedding_ahead(UnitScope scope, int module, ParamId table) {

@@ -8,6 +8,7 @@
 #include <memory>
 #include <vector>
 
+#include "sim/lower/model/block_parameters.h"
 #include "sim/lower/model/load.h"
 #include "sim/lower/model/norm.h"
 #include "sim/lower/model/prediction.h"
@@ -38,7 +39,10 @@ class Output {
         loss_(scope.context, scope.builder, scope.parameters, prefix_, columns(), m_.vocab, scope.context.loss_weight(),
               m_.logit_softcap, share) {}
 
-  void declare_parameters() { norm_.declare_parameters(s_.number); }
+  void declare_parameters() {
+    norm_.declare_parameters(s_.number);
+    bias_ = add_bias(s_, "head.bias", {c_.vocab}, 0, m_.has_head_bias());
+  }
 
   void declare_buffers(BufferId hidden) {
     in_ = norm_.declare_buffers(hidden, Lifetime::micro_batch);
@@ -53,12 +57,12 @@ class Output {
     if (scales()) scale("head.scale", norm_.out(), in_);
     const BufferId in = tp_.product_input(prefix_ + "final_norm", in_, m_.hidden);
     loss_.forward(sum, [&](BufferId product) {
-      tp_.product(prefix_ + "head.forward", in, table, -1, product, columns(), m_.hidden);
+      tp_.product(prefix_ + "head.forward", in, table, bias_, product, columns(), m_.hidden);
     });
   }
 
   BufferId backward(ParamId table) {
-    BufferId d_norm = tp_.column_backward(prefix_ + "head", loss_.backward(), in_, table, -1, columns(), m_.hidden);
+    BufferId d_norm = tp_.column_backward(prefix_ + "head", loss_.backward(), in_, table, bias_, columns(), m_.hidden);
     if (scales()) {
       const BufferId scaled = d_norm;
       d_norm = s_.builder.workspace(s_.builder.here("d_head.scaled"), c_.compute, {c_.local_tokens, m_.hidden});
@@ -71,7 +75,7 @@ class Output {
 
  private:
   std::int64_t columns() const { return c_.vocab / c_.tensor; }
-  bool scales() const { return m_.has_decoder() && m_.tied_embeddings; }
+  bool scales() const { return m_.scales_output(); }
   void scale(const std::string& name, BufferId from, BufferId to) {
     Elementwise op{ElementwiseFn::scale, c_.local_tokens * m_.hidden};
     op.value = 1 / std::sqrt(static_cast<double>(m_.hidden));
@@ -86,6 +90,7 @@ class Output {
   std::string prefix_;
   NormLayer norm_;
   VocabularyLoss loss_;
+  ParamId bias_ = -1;
   BufferId in_ = -1;  // what the product reads
 };
 

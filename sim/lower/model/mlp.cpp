@@ -26,10 +26,12 @@ void MlpBranch::declare_parameters() {
   const bool adapted = c_.adapts(&model::Adapters::fc1);
   up_w_ = gated() ? add_product(s_, tp_, name_ + ".up", {2, f, h}, 1, kWeightScale, adapted, 2)
                   : add_product(s_, tp_, name_ + ".up", {f, h}, 0, kWeightScale, adapted);
-  up_b_ = gated() ? add_bias(s_, name_ + ".up.bias", {2, f}, 1) : add_bias(s_, name_ + ".up.bias", {f}, 0);
+  const bool biased = m_.has_mlp_bias();
+  up_b_ =
+      gated() ? add_bias(s_, name_ + ".up.bias", {2, f}, 1, biased) : add_bias(s_, name_ + ".up.bias", {f}, 0, biased);
   down_w_ =
       add_product(s_, tp_, name_ + ".down", {h, f}, 1, residual_weight_scale(m_), c_.adapts(&model::Adapters::fc2));
-  down_b_ = add_bias(s_, name_ + ".down.bias", {h}, -1);
+  down_b_ = add_bias(s_, name_ + ".down.bias", {h}, -1, biased);
 }
 
 // Of recomputation op by op (plan::Recompute::ops) every second product is kept. A gated layer's are queries, keys and

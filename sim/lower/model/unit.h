@@ -35,6 +35,8 @@ class Unit {
   virtual bool backward_reads_parameters() const { return true; }
   // Of an embedding: the tokens' table, which a head may be tied to. Of a unit of biases: their table.
   virtual ParamId table() const { return -1; }
+  // Of an embedding: the table of learned positions; -1: it has none.
+  virtual ParamId positions() const { return -1; }
   // Whether forward(true) goes before backward.
   virtual bool recomputes() const { return false; }
 };
@@ -88,8 +90,9 @@ struct CrossMemory {
 };
 
 // Of an encoder with a decoder (t5). The decoder's embedding passes no input on: what comes in becomes the memory, and
-// the gradient it returns is the memory's. `table`: of tokens, if this stage has it already.
-std::unique_ptr<Unit> make_decoder_embedding(UnitScope scope, ParamId table, CrossMemory& memory);
+// the gradient it returns is the memory's. `table`, `positions`: of tokens and positions, if this stage has them
+// already.
+std::unique_ptr<Unit> make_decoder_embedding(UnitScope scope, ParamId table, ParamId positions, CrossMemory& memory);
 std::unique_ptr<Unit> make_decoder_block(UnitScope scope, int layer, CrossMemory& memory);
 std::unique_ptr<Unit> make_encoder_end(UnitScope scope);
 // Has the biases of scores of the encoder's or the decoder's layers on this stage, and computes nothing. `copy`: the

@@ -1,6 +1,6 @@
 // Where gradients of several ranks become one sum: of data-parallel replicas, bucket by bucket as backward completes
-// them or at the step's end; of the two copies of a tied embedding; of parameters that each rank of a tensor group saw
-// another shard of the sequence with. Gradients of ZeRO 2 and 3 are in zero.cpp.
+// them or at the step's end; of the two copies of a tied embedding, or of all parameters; of parameters that each rank
+// of a tensor group saw another shard of the sequence with. Gradients of ZeRO 2 and 3 are in zero.cpp.
 #include <string>
 
 #include "sim/lower/parallel/parameters.h"
@@ -86,11 +86,22 @@ void ParameterStore::reduce_over_embedding(Bucket& bucket, int index) {
   const BufferId target = transient_gradients(bucket) ? bucket.gradient_shard : bucket.gradients;
   // Tables of unlike stages each have a stream, so that no order of theirs makes stages wait for each other in turn.
   const std::string of = bucket.held_by == context_.groups.embedding      ? "embedding"
+                         : bucket.held_by == context_.groups.positions    ? "positions"
                          : bucket.held_by == context_.groups.encoder_bias ? "encoder_bias"
                                                                           : "decoder_bias";
   builder_.op_on(of, StreamKind::pipeline, of + "_reduce.bucket" + std::to_string(index),
                  Collective{CollectiveKind::all_reduce, bucket.held_by, builder_.buffer(target).elements()},
                  context_.gradient, {{target}}, {{target}});
+  builder_.after_compute(builder_.last_op());
+}
+
+// Of two copies of the parameters, when the replicas of each have their sum: both stages of a pair have the same
+// buckets in the same order, and with ZeRO 1 cut alike.
+void ParameterStore::reduce_over_copies(const Bucket& bucket, int index) {
+  builder_.op_on(
+      "copies", StreamKind::pipeline, "copies_reduce.bucket" + std::to_string(index),
+      Collective{CollectiveKind::all_reduce, bucket.copies, builder_.buffer(bucket.gradient_shard).elements()},
+      context_.gradient, {{bucket.gradient_shard}}, {{bucket.gradient_shard}});
   builder_.after_compute(builder_.last_op());
 }
 
@@ -105,6 +116,7 @@ void ParameterStore::reduce_rest() {
     if (sums_over_tensor(b) && !transient_gradients(b)) reduce_over_tensor(b, index);
     if (b.held_by >= 0) reduce_over_embedding(b, index);
     if (group_of(b) >= 0 && !b.reduced) reduce(b, index);
+    if (b.copies >= 0) reduce_over_copies(b, index);
     if (steps_on_host(b) && !keeps_gradients_on_host(b) && !b.copied_out) copy_gradients_out(b, index);
   }
 }

@@ -68,9 +68,9 @@ void ParameterStore::emit_zero_gradients() {
   }
 }
 
-// In the norm: the first copy of a tied embedding only, and nothing that is frozen.
+// In the norm: the first copy only, of a tied embedding or of all parameters, and nothing that is frozen.
 bool ParameterStore::counted(const Bucket& bucket) const {
-  return !bucket.frozen && !(bucket.held_by >= 0 && bucket.copy);
+  return !bucket.frozen && !((bucket.held_by >= 0 || bucket.copies >= 0) && bucket.copy);
 }
 
 // `unlike`: of what ranks with the same layers have each for itself, experts or tables; else of all else.

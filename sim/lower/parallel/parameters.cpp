@@ -116,7 +116,10 @@ program::Init ParameterStore::initial_of(const Param& p) const {
 std::int64_t ParameterStore::bucket_limit(int chunk) const {
   const plan::Plan& plan = context_.plan();
   const plan::FrameworkProfile& profile = context_.profile();
-  if (profile.buckets_first_chunk && (!plan.overlap_grad_reduce || builder_.pipeline() > 0 || chunk > 0))
+  // Both stages that have a copy of the same parameters cut them alike.
+  const int stage = builder_.pipeline(), copies = static_cast<int>(context_.groups.copies.size());
+  const bool first = (copies > 0 ? std::min(stage, copies - 1 - stage) : stage) == 0 && chunk == 0;
+  if (profile.buckets_first_chunk && (!plan.overlap_grad_reduce || !first))
     return std::numeric_limits<std::int64_t>::max();
   Bytes bytes = plan.bucket;
   if (!plan.bucket_given) bytes = std::max(bytes, profile.bucket_per_replica * (plan.data * plan.context));
@@ -174,6 +177,11 @@ void ParameterStore::form_buckets() {
       bucket.tied = p.spec.tied;
       bucket.copy = p.spec.copy;
       if (p.spec.tied) bucket.held_by = p.spec.held_by >= 0 ? p.spec.held_by : context_.groups.embedding;
+      if (const auto& copies = context_.groups.copies; !copies.empty()) {
+        const auto stage = static_cast<std::size_t>(builder_.pipeline());
+        bucket.copies = copies[stage];
+        bucket.copy = stage >= copies.size() / 2;
+      }
       bucket.experts = p.spec.spread;
       bucket.owned = p.spec.owned;
       bucket.partial = p.spec.partial;

@@ -161,6 +161,7 @@ class ParameterStore {
     bool partial = false;
     std::int64_t key_ranks = 0;     // of key-value heads: ranks of the tensor group that have the same; 0: all
     program::GroupId held_by = -1;  // of a tied one: the stages whose gradients are summed; -1: this stage alone
+    program::GroupId copies = -1;   // with two copies of the parameters: the stages that have one; -1: there is one
     bool muon = false;              // of matrices that Muon updates
     // Of shards of matrices that Muon updates: elements of a matrix, or of packed ones together. 0: cut anywhere.
     std::int64_t piece = 0;
@@ -295,6 +296,7 @@ class ParameterStore {
                       BufferId coefficient);
   void reduce_over_tensor(Bucket& bucket, int index);
   void reduce_over_embedding(Bucket& bucket, int index);
+  void reduce_over_copies(const Bucket& bucket, int index);
   void reduce(Bucket& bucket, int index);
   void make_residual(Bucket& bucket, const std::string& suffix);
   void reduce_compressed(const Bucket& bucket, int index, BufferId gradients);

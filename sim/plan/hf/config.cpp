@@ -218,6 +218,15 @@ std::vector<std::string> Config::words(std::string_view hf) {
   return all;
 }
 
+std::size_t Config::entries(std::string_view hf, std::size_t without) {
+  known_.emplace_back(hf);
+  taken_.emplace_back(hf);
+  const Node mapping = node(hf);
+  const bool read = mapping.kind() == Node::Kind::mapping;
+  if (!read) assume(hf, fmt::format(": {} entries", without));
+  return read ? mapping.keys().size() : without;
+}
+
 bool Config::lists(std::string_view hf, std::string_view word) {
   const std::vector<std::string> all = words(hf);
   return std::find(all.begin(), all.end(), word) != all.end();

@@ -52,11 +52,12 @@ class Config {
   std::vector<std::string> not_asked_within(const std::vector<std::string>& path) const;
   bool is_mapping(std::string_view hf);
   void number_within(const std::vector<std::string>& path, std::string_view ours, double fallback);
-  std::size_t elements(std::string_view hf);                     // of a list; 0 without one
-  std::vector<std::string> words(std::string_view hf);           // a list's texts; of what is no text ""
-  bool lists(std::string_view hf, std::string_view word);        // whether a list has that text
-  bool has(std::string_view hf) const { return file_.has(hf); }  // null too
-  bool given(std::string_view hf) const;                         // and not null
+  std::size_t elements(std::string_view hf);                      // of a list; 0 without one
+  std::vector<std::string> words(std::string_view hf);            // a list's texts; of what is no text ""
+  std::size_t entries(std::string_view hf, std::size_t without);  // of a mapping
+  bool lists(std::string_view hf, std::string_view word);         // whether a list has that text
+  bool has(std::string_view hf) const { return file_.has(hf); }   // null too
+  bool given(std::string_view hf) const;                          // and not null
 
   // Our key with a value that follows from `hf`.
   void put(std::string_view ours, const std::string& value, std::string_view hf);

@@ -16,16 +16,12 @@ struct Missing {
 };
 
 constexpr Missing kMissing[] = {
-    {"gptj", "biases of the feed-forward layer alone and of the vocabulary product are not available yet"},
-    {"bloom", "ALiBi (a bias of each score by distance) and a norm behind the embedding are not available yet"},
     {"gemma3", "images and text in one model are not available: its text_config alone is of the kind gemma3_text"},
-    {"mpt", "ALiBi (a bias of each score by distance) is not available yet"},
-    {"phi", "a bias of the vocabulary product is not available yet"},
+    {"mpt", "norms without biases and products behind clipped queries are not read yet"},
     {"gpt_oss", "attention sinks and biases of experts are not available yet"},
     {"qwen2_moe", "a gate of the shared expert is not available yet"},
     {"llama4", "images and text in one model are not available"},
     {"roberta", "an encoder without segments and a next sentence is not available yet"},
-    {"vit", "vision transformers are not available yet"},
     {"mamba", "state-space layers are not available"},
 };
 
@@ -73,12 +69,17 @@ const std::vector<Kind>& translated_kinds() {
       {"gpt_bigcode", "GPTBigCodeForCausalLM", gpt_bigcode},
       {"starcoder2", "Starcoder2ForCausalLM", starcoder2},
       {"gpt_neox", "GPTNeoXForCausalLM", gpt_neox},
+      {"phi", "PhiForCausalLM", phi},
+      {"gptj", "GPTJForCausalLM", gptj},
+      {"bloom", "BloomForCausalLM", bloom},
       {"opt", "OPTForCausalLM", opt},
       {"falcon", "FalconForCausalLM", falcon},
       {"nemotron", "NemotronForCausalLM", nemotron},
       {"bert", "BertForPreTraining", bert},
       {"t5", "T5ForConditionalGeneration", t5},
       {"mt5", "MT5ForConditionalGeneration", mt5},
+      {"vit", "ViTForImageClassification", vit},
+      {"resnet", "ResNetForImageClassification", resnet},
   };
   return all;
 }

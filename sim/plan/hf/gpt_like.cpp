@@ -41,6 +41,63 @@ void gpt2(Config& c) {
   for (const char* key : {"resid_pdrop", "embd_pdrop", "attn_pdrop"}) c.for_scenario(key, kDropout);
 }
 
+// A block's attention and feed-forward layer side by side, biases of the latter and of the head alone.
+void gptj(Config& c) {
+  c.put("family", "gpt", "model_type");
+  c.shape("n_layer", "layers");
+  c.shape("n_embd", "hidden");
+  c.shape("n_head", "heads");
+  c.shape("vocab_size", "vocab");
+  c.shape_or("n_positions", "max_seq_len", 2048);
+  c.shape_or("n_inner", "ffn_hidden", "4 x n_embd");
+  c.put("position", "rope", "model_type");
+  c.shape_or("rotary_dim", "rotary_dim", 64);
+  c.put("parallel_block", "one_norm", "model_type");
+  c.put("bias", "false", "model_type");
+  for (const char* key : {"norm_bias", "mlp_bias", "head_bias"}) c.put(key, "true", "model_type");
+  ungated(c, "activation_function", "gelu_new");
+  tied(c, false);
+  c.no_matter({"rotary"}, "models of this kind rotate");
+  c.no_matter({"scale_attn_weights"}, kValues);
+  summaries(c);
+  for (const char* key : {"resid_pdrop", "embd_pdrop", "attn_pdrop"}) c.for_scenario(key, kDropout);
+}
+
+// Side by side behind one norm, with biases everywhere.
+void phi(Config& c) {
+  widths(c, "gpt", 2048);
+  c.shape("intermediate_size", "ffn_hidden");
+  key_value_heads(c);
+  c.put("position", "rope", "model_type");
+  rotation(c, "partial_rotary_factor", 0.5);
+  c.put("parallel_block", "one_norm", "model_type");
+  c.put("head_bias", "true", "model_type");
+  ungated(c, "hidden_act", "gelu_new");
+  c.require("qk_layernorm", false, false, "LayerNorms of queries and keys are not available for Phi");
+  tied(c, false);
+  for (const char* key : {"attention_dropout", "embd_pdrop", "resid_pdrop"}) c.for_scenario(key, kDropout);
+  angles(c, 10000);
+}
+
+// Biases by distance that are not learned, and a norm behind the embedding. Any length of sequences: what it was
+// trained with is no limit, and stands in some files alone.
+void bloom(Config& c) {
+  c.put("family", "gpt", "model_type");
+  c.shape(c.has("n_layer") ? "n_layer" : "num_hidden_layers", "layers");
+  c.shape(c.has("n_embed") ? "n_embed" : "hidden_size", "hidden");
+  c.shape(c.has("n_head") ? "n_head" : "num_attention_heads", "heads");
+  c.shape("vocab_size", "vocab");
+  c.shape_or("seq_length", "max_seq_len", 2048);
+  c.put("position", "alibi", "model_type");
+  c.put("embedding_norm", "true", "model_type");
+  tied(c, true);
+  c.require("apply_residual_connection_post_layernorm", false, false, "a residual behind the norm is not available");
+  c.no_matter({"attention_softmax_in_fp32", "masked_softmax_fusion", "bias_dropout_fusion", "slow_but_exact",
+               "skip_bias_add", "skip_bias_add_qkv", "offset_alibi"},
+              "of other programs");
+  for (const char* key : {"attention_dropout", "hidden_dropout"}) c.for_scenario(key, kDropout);
+}
+
 // Learned positions whose first two rows stand for no position (OPTLearnedPositionalEmbedding).
 void opt(Config& c) {
   c.put("family", "gpt", "model_type");
@@ -71,8 +128,7 @@ void falcon(Config& c) {
   const std::int64_t heads = c.shape("num_attention_heads", "heads");
   c.shape("vocab_size", "vocab");
   c.shape_or("max_position_embeddings", "max_seq_len", 2048);
-  c.put("position", "rope", "model_type");
-  c.require("alibi", false, false, "ALiBi (a bias of each score by distance) is not available yet");
+  c.put("position", c.flag("alibi", false) ? "alibi" : "rope", "alibi");
   const bool later = c.flag("new_decoder_architecture", false);
   if (later) {
     c.shape_or("num_kv_heads", "kv_heads", heads);

@@ -111,6 +111,9 @@ void gpt2(Config& c);
 void gpt_bigcode(Config& c);
 void gpt_neox(Config& c);
 void starcoder2(Config& c);
+void phi(Config& c);
+void gptj(Config& c);
+void bloom(Config& c);
 void opt(Config& c);
 void falcon(Config& c);
 void nemotron(Config& c);
@@ -118,5 +121,8 @@ void nemotron(Config& c);
 void bert(Config& c);
 void t5(Config& c);
 void mt5(Config& c);
+
+void vit(Config& c);
+void resnet(Config& c);
 
 }  // namespace rehearse::plan::hf

@@ -10,67 +10,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <deque>
-#include <utility>
 
 #include "sim/plan/schedule/schedule.h"
 
 namespace rehearse::plan {
 namespace {
-
-// The slots of one stage, phase by phase of the authors' file; what is counted is passes of each chunk.
-class DualPipeVOrder {
- public:
-  std::vector<ScheduleSlot> of(int stage, int stages, int micro_batches) && {
-    const int below = stages - stage - 1;
-    for (int i = 0; i < 2 * below; ++i) forward(0);
-    for (int i = 0; i < stage + 1; ++i) {
-      forward(0);
-      forward(1);
-    }
-    for (int i = 0; i < below; ++i) {
-      backward(1, true);
-      oldest_weight_gradients();
-      forward(1);
-    }
-    for (int i = 0; i < micro_batches - 2 * stages + stage + 1; ++i) {
-      pair(0, 1);
-      pair(1, 0);
-    }
-    for (int i = 0; i < below; ++i) {
-      backward(1, false);
-      pair(1, 0);
-    }
-    // From the middle of these on backwards are parted.
-    for (int i = 0; i < 2 * (stage + 1); ++i) backward(1 - i % 2, i > stage);
-    for (int i = 0; i < below; ++i) {
-      oldest_weight_gradients();
-      backward(0, true);
-    }
-    while (!waiting_.empty()) oldest_weight_gradients();
-    return std::move(slots_);
-  }
-
- private:
-  void forward(int chunk) { slots_.push_back({SlotKind::forward, forwards_[chunk]++, chunk}); }
-  void backward(int chunk, bool parted) {
-    slots_.push_back({parted ? SlotKind::backward_input : SlotKind::backward, backwards_[chunk]++, chunk});
-    if (parted) waiting_.push_back(slots_.back());
-  }
-  void pair(int forward_chunk, int backward_chunk) {
-    forward(forward_chunk);
-    slots_.back().with_next = true;
-    backward(backward_chunk, false);
-  }
-  void oldest_weight_gradients() {
-    slots_.push_back({SlotKind::backward_weight, waiting_.front().micro_batch, waiting_.front().chunk});
-    waiting_.pop_front();
-  }
-
-  std::vector<ScheduleSlot> slots_;
-  int forwards_[2] = {0, 0}, backwards_[2] = {0, 0};
-  std::deque<ScheduleSlot> waiting_;  // input gradients whose weight gradients are yet to come
-};
 
 class DualPipeV : public PipelineSchedule {
  public:
@@ -82,7 +26,7 @@ class DualPipeV : public PipelineSchedule {
   std::string title(std::int64_t /*chunks*/) const override { return "DualPipeV"; }
   bool parts_backward() const override { return true; }
   std::vector<ScheduleSlot> slots(const PipelinePlace& place, int micro_batches) const override {
-    return DualPipeVOrder().of(place.stage, place.stages, micro_batches);
+    return dualpipe_order(place.stage, place.stages, micro_batches);
   }
   // All phases whole, and three turns of the steady one.
   int sample_micro_batches(const PipelinePlace& place, int micro_batches) const override {

@@ -16,7 +16,7 @@ namespace {
 const std::array<const PipelineSchedule*, kSchedules>& all_schedules() {
   static const std::array<const PipelineSchedule*, kSchedules> all = {
       &sequential_schedule(),  &gpipe_schedule(),         &one_f_one_b_schedule(), &interleaved_schedule(),
-      &zero_bubble_schedule(), &zero_bubble_v_schedule(), &dualpipe_v_schedule()};
+      &zero_bubble_schedule(), &zero_bubble_v_schedule(), &dualpipe_v_schedule(),  &dualpipe_schedule()};
   return all;
 }
 

@@ -82,7 +82,11 @@ class PipelineSchedule {
   virtual bool parts_backward() const { return false; }
   // So many chunks a stage has whatever the plan says.
   virtual std::optional<std::int64_t> own_chunks() const { return {}; }
-  // Which stage has part `part` of the model: chunk part / stages of it.
+  // Two copies of the model, which micro-batches go through from either end: stage i has part i of it and part stages -
+  // 1 - i of the other copy. Its chunks are these two parts in the model's order, so that both stages of a pair have
+  // the same chunks; what goes through a chunk are micro-batches of one direction.
+  virtual bool bidirectional() const { return false; }
+  // Which stage has part `part` of the model: chunk part / stages of it; with two copies of the first of these.
   virtual int stage_of(int part, int stages) const { return part % stages; }
 
   // A stage's slots alternate with its neighbours', so that a framework may send the output of one slot and receive the
@@ -110,6 +114,8 @@ int most_held(const std::vector<ScheduleSlot>& slots);
 inline int there_and_back(int part, int stages) {
   return part < stages ? part : 2 * stages - 1 - part;
 }
+// The order of DualPipe's slots, by chunk and passes of each chunk (dualpipe_order.cpp).
+std::vector<ScheduleSlot> dualpipe_order(int stage, int stages, int micro_batches);
 // What a backward in two parts asks of a plan.
 std::vector<ScheduleProblem> problems_of_parted_backward(std::string_view schedule, const Plan& plan);
 
@@ -121,5 +127,6 @@ const PipelineSchedule& interleaved_schedule();
 const PipelineSchedule& zero_bubble_schedule();
 const PipelineSchedule& zero_bubble_v_schedule();
 const PipelineSchedule& dualpipe_v_schedule();
+const PipelineSchedule& dualpipe_schedule();
 
 }  // namespace rehearse::plan

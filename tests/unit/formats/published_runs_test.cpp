@@ -226,6 +226,37 @@ TEST(PublishedRuns, ResidualNetworksHaveTheirShapeFromAPreset) {
   EXPECT_NE(shipped.convert(columns).reason.find("grouped convolutions"), std::string::npos);
 }
 
+// Of the shipped rules: the row counts the layers of encoder and decoder together, and tokens of the encoder.
+TEST(PublishedRuns, EncodersWithDecodersHaveHalfOfTheirLayersEach) {
+  const PublishedRules shipped =
+      PublishedRules::read(std::string(REHEARSE_SOURCE_DIR) + "/calibrate/published/throughput-rules.yaml");
+  const RunColumns columns = {{"id", "nemo-launcher-012"},
+                              {"source", "nemo-launcher"},
+                              {"model", "mT5-3B"},
+                              {"layers", "48"},
+                              {"hidden", "2048"},
+                              {"heads", "32"},
+                              {"ffn_hidden", "5120"},
+                              {"seq_len", "512"},
+                              {"gpu", "A100-SXM-80GB"},
+                              {"gpus", "8"},
+                              {"tp", "2"},
+                              {"pp", "1"},
+                              {"micro_batch", "24"},
+                              {"global_batch", "1920"},
+                              {"precision", "bf16"},
+                              {"recompute", "full(0 layers)"},
+                              {"metric", "tokens_per_s"},
+                              {"value", "91166"}};
+  const PublishedRun run = shipped.convert(columns);
+  ASSERT_EQ(run.reason, "");
+  EXPECT_FALSE(run.complete);
+  EXPECT_DOUBLE_EQ(run.step_s, 1920.0 * 512 / 91166);
+  for (const char* line : {"preset: nemo-mt5-3b", "encoder_layers: 24", "recompute: none", "framework: nemo-2023"})
+    EXPECT_NE(run.scenario.find(line), std::string::npos) << line << run.scenario;
+  EXPECT_EQ(run.scenario.find(" layers:"), std::string::npos) << run.scenario;
+}
+
 // Of the shipped rules: which recipe an 8-bit row of which source and GPU gets.
 TEST(PublishedRuns, EightBitRowsHaveTheRecipeOfTheirSource) {
   const PublishedRules shipped =

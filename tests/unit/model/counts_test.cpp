@@ -40,14 +40,16 @@ TEST(ParameterCount, OfOtherPresetsIsThatOfTheirCheckpoints) {
     std::int64_t parameters;
   };
   const Published published[] = {
-      {"mistral-7b", 7'241'732'096},    {"llama3.1-8b", 8'030'261'248},  {"llama3.1-70b", 70'553'706'496},
-      {"llama3.2-1b", 1'235'814'400},   {"llama3.2-3b", 3'212'749'824},  {"qwen2.5-0.5b", 494'032'768},
-      {"qwen2.5-1.5b", 1'543'714'304},  {"qwen2.5-3b", 3'085'938'688},   {"qwen2.5-7b", 7'615'616'512},
-      {"qwen2.5-14b", 14'770'033'664},  {"qwen2.5-32b", 32'763'876'352}, {"qwen2.5-72b", 72'706'203'648},
-      {"opt-125m", 125'239'296},        {"opt-1.3b", 1'315'758'080},     {"opt-6.7b", 6'658'473'984},
-      {"opt-13b", 12'853'473'280},      {"opt-30b", 29'974'540'288},     {"opt-66b", 65'719'701'504},
-      {"opt-175b", 174'604'468'224},    {"falcon-7b", 6'921'720'704},    {"falcon-40b", 41'303'293'952},
-      {"falcon-180b", 178'557'088'768}, {"gpt-neox-20b", 20'554'567'680}};
+      {"mistral-7b", 7'241'732'096},    {"llama3.1-8b", 8'030'261'248},   {"llama3.1-70b", 70'553'706'496},
+      {"llama3.2-1b", 1'235'814'400},   {"llama3.2-3b", 3'212'749'824},   {"qwen2.5-0.5b", 494'032'768},
+      {"qwen2.5-1.5b", 1'543'714'304},  {"qwen2.5-3b", 3'085'938'688},    {"qwen2.5-7b", 7'615'616'512},
+      {"qwen2.5-14b", 14'770'033'664},  {"qwen2.5-32b", 32'763'876'352},  {"qwen2.5-72b", 72'706'203'648},
+      {"opt-125m", 125'239'296},        {"opt-1.3b", 1'315'758'080},      {"opt-6.7b", 6'658'473'984},
+      {"opt-13b", 12'853'473'280},      {"opt-30b", 29'974'540'288},      {"opt-66b", 65'719'701'504},
+      {"opt-175b", 174'604'468'224},    {"falcon-7b", 6'921'720'704},     {"falcon-40b", 41'303'293'952},
+      {"falcon-180b", 178'557'088'768}, {"gpt-neox-20b", 20'554'567'680}, {"gpt-j-6b", 6'050'882'784},
+      {"bloom-560m", 559'214'592},      {"bloom-1b1", 1'065'314'304},     {"bloom-1b7", 1'722'408'960},
+      {"bloom-3b", 3'002'557'440},      {"bloom-7b1", 7'069'016'064},     {"bloom-176b", 176'247'271'424}};
   for (const Published& each : published) EXPECT_EQ(parameter_count(preset(each.name)), each.parameters) << each.name;
 }
 
@@ -115,6 +117,21 @@ TEST(ParameterCount, OfLaterT5IsWhatItsAuthorsState) {
     EXPECT_EQ(std::round(static_cast<double>(parameter_count(preset(s.name))) / 1e6 / s.rounded_to) * s.rounded_to,
               s.millions)
         << s.name;
+}
+
+// As Megatron-LM and NeMo train it, tensor by tensor: one table of tokens and one of positions, a bias of each row of
+// the head; a layer of the encoder with 2 norms of 2 h and biases, one of the decoder with 3 and attention twice. The
+// launcher calls it 3B.
+TEST(ParameterCount, OfNemosMt5IsTheSumOfItsTensors) {
+  const std::int64_t h = 2048, f = 5120, vocab = 250112, attention = 4 * h * h + 4 * h, ffn = 3 * h * f + 2 * f + h;
+  const Model m = preset("nemo-mt5-3b");
+  EXPECT_EQ(layer_parameter_count(m, 0), attention + ffn + 4 * h);
+  EXPECT_EQ(layer_parameter_count(m, 24), 2 * attention + ffn + 6 * h);
+  EXPECT_EQ(parameter_count(m),
+            vocab * h + 512 * h + 24 * (attention + ffn + 4 * h) + 24 * (2 * attention + ffn + 6 * h) + 4 * h + vocab);
+  EXPECT_EQ(parameter_count(m), 3'233'116'416);
+  // 250,368 rows of a table padded to 128 x 2 more.
+  EXPECT_EQ(parameter_count(m, 250'368), 3'233'116'416 + 256 * (h + 1));
 }
 
 // 114 targets beside 512 inputs are those of the authors (random_spans_helper's docstring and T5's training).

@@ -39,6 +39,14 @@ TEST(EncoderDecoderRules, WhatItsModelCannotBe) {
   EXPECT_NE(first("relative_buckets: 6").find("6 buckets are not divisible by 4"), std::string::npos);
   EXPECT_NE(first("relative_distance: 16").find("expected relative_distance above that"), std::string::npos);
   EXPECT_NE(first("layers: 4").find("layers"), std::string::npos);
+  EXPECT_NE(first("position: rope").find("tells places by distances or by a table"), std::string::npos);
+  EXPECT_NE(first("position: learned, relative_buckets: 32").find("has no meaning with learned positions"),
+            std::string::npos);
+  EXPECT_NE(first("position: learned, decoder_seq_len: 65")
+                .find("the decoder's 65 tokens are above max_seq_len = 64 of the model's learned positions"),
+            std::string::npos);
+  EXPECT_NE(first("position: learned, attention: flash").find("attend to another sequence"), std::string::npos);
+  EXPECT_EQ(first("position: learned, decoder_seq_len: 64, norm: layernorm, bias: true"), "");
 }
 
 }  // namespace

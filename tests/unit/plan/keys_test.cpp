@@ -136,6 +136,7 @@ std::string dump(const Scenario& s) {
                      m.capacity_factor);
   out += fmt::format(" | {} {} {} {} {}", m.kv_lora_rank, m.q_lora_rank, m.qk_nope_head_dim, m.qk_rope_head_dim,
                      m.v_head_dim);
+  out += fmt::format(" | {} {} {}", m.mlp_bias, m.head_bias, m.embedding_norm);
   out += fmt::format(" | {} {} {} {} {}", m.qkv_bias, m.norm_bias, static_cast<int>(m.parallel_block), m.position_rows,
                      m.sliding_window);
   out += fmt::format(" {} {} {} {}", m.rotary_dim, m.segment_kinds, m.max_predictions, m.full_attention_every);

@@ -270,7 +270,7 @@ TEST(ScenarioErrors, ExpertsMustDivideOverRanksThatHoldTheSame) {
   EXPECT_EQ(
       spread("expert: 4, pipeline: 2, schedule: gpipe" + overlaps),
       (Texts{"4:74 plan.overlap_expert_exchange: schedule gpipe does not alternate forward and backward (schedule: "
-             "1f1b, interleaved or dualpipe_v)"}));
+             "1f1b, interleaved, dualpipe_v or dualpipe)"}));
   const std::string beside = ", overlap_shared_experts: true", shared = ", shared_experts: 1";
   EXPECT_EQ(spread("expert: 4" + beside, shared), Texts{});
   EXPECT_EQ(spread("expert: 4" + beside).size(), 1U) << "no shared experts";
