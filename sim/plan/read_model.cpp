@@ -9,8 +9,6 @@
 
 #include <algorithm>
 #include <array>
-#include <filesystem>
-#include <numeric>
 #include <optional>
 #include <utility>
 
@@ -20,12 +18,12 @@
 #include "sim/plan/nearest_numbers.h"
 #include "sim/plan/read_keys.h"
 #include "sim/plan/read_layers.h"
+#include "sim/plan/read_routing.h"
 #include "sim/plan/sections.h"
 
 namespace rehearse::plan {
 namespace {
 
-namespace fs = std::filesystem;
 using model::ActivationKind;
 using model::ConvLayer;
 using model::Family;
@@ -39,15 +37,6 @@ constexpr std::int64_t kMaxFlattened = 1 << 30;
 constexpr std::size_t kMaxListed = 1000;
 // Keys of latent attention.
 constexpr std::array kLatent = {"kv_lora_rank", "q_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim"};
-constexpr double kMostShare = 1e9;  // of an expert, in a table; its scale is free
-
-// Relative to the scenario's file if it is there, else to the working directory.
-std::string found_beside(const Node& said, const std::string& text) {
-  if (fs::path(text).is_absolute() || said.file() == "--set") return text;
-  const fs::path next = fs::path(said.file()).parent_path() / text;
-  std::error_code error;
-  return fs::exists(next, error) ? next.string() : text;
-}
 
 // Where a key's value is read: the scenario's own mapping if it has the key, else the preset's. Asking marks the key as
 // known in both, so that finish() of each reports only what no model has.
@@ -383,7 +372,8 @@ class ModelReader {
     if (model_.activation != ActivationKind::swiglu)
       source_.value("activation").error("experts are gated feed-forward layers: swiglu");
     if (model_.bias) source_.value("bias").error("products of experts have no biases", "bias: false");
-    read_routing();
+    detail::read_routing({source_.value("routing_file"), source_.value("routing_step"), source_.value("routing_table")},
+                         model_);
   }
 
   void check_groups() {
@@ -400,94 +390,6 @@ class ModelReader {
       source_.value("groups_per_token")
           .error(fmt::format("a token is sent to {} experts, and {} of {} groups have {}", model_.experts_per_token,
                              chosen, groups, chosen * (model_.experts / groups)));
-  }
-
-  // One number for each expert, of which none is above 1 / experts_per_token of their sum.
-  std::vector<double> read_shares(const Node& list) {
-    std::vector<double> shares;
-    for (std::size_t i = 0; i < list.size(); ++i) {
-      const std::optional<double> share = list.at(i).as_number();
-      if (!share || *share < 0 || *share > kMostShare) {
-        list.at(i).error(fmt::format("expected a share: a number, 0 to {:g}", kMostShare));
-        return {};
-      }
-      shares.push_back(*share);
-    }
-    const double sum = std::accumulate(shares.begin(), shares.end(), 0.0);
-    if (static_cast<std::int64_t>(shares.size()) != model_.experts) {
-      list.error(fmt::format("{} shares are listed, but the model has {} experts", shares.size(), model_.experts));
-      return {};
-    }
-    const double most = *std::max_element(shares.begin(), shares.end());
-    if (sum <= 0 || most * static_cast<double>(model_.experts_per_token) > sum * (1 + 1e-9)) {
-      list.error(sum <= 0 ? std::string("no expert has a share")
-                          : fmt::format("a share of {:.4g}: each token chooses {} experts, none of them twice, so an "
-                                        "expert has {:.4g} of the choices at most",
-                                        most / sum, model_.experts_per_token,
-                                        1 / static_cast<double>(model_.experts_per_token)));
-      return {};
-    }
-    return shares;
-  }
-
-  // Of each layer a list of shares for each micro-batch.
-  void read_batches(const Node& layers) {
-    const std::size_t each = layers.at(0).size();
-    for (std::size_t layer = 0; layer < layers.size(); ++layer) {
-      const Node batches = layers.at(layer);
-      if (batches.kind() != Node::Kind::sequence || batches.size() != each)
-        return batches.error(
-            fmt::format("{} micro-batches are listed, but {} of the first layer", batches.size(), each),
-            "as many lists of shares for each layer");
-      for (std::size_t i = 0; i < each; ++i) model_.routing_table.push_back(read_shares(batches.at(i)));
-    }
-    model_.routing_table_batches = static_cast<std::int64_t>(each);
-  }
-
-  // The table itself is read once the plan is known (recorded_routing.cpp).
-  void read_routing_file() {
-    const Node file = source_.value("routing_file");
-    const bool given = file && file.kind() != Node::Kind::null;
-    if (given != (model_.routing == model::Routing::recorded)) {
-      if (given)
-        file.error("has no meaning without routing: recorded", "routing: recorded");
-      else
-        file.error("required key is missing: routing: recorded needs what was recorded",
-                   "e.g. 'routing_file: routing.csv', of execute --record-routing");
-    } else if (given) {
-      const std::string text = file.as_text().value_or("");
-      if (text.empty()) return file.error("expected the path of what execute --record-routing wrote");
-      model_.routing_file = found_beside(file, text);
-    } else if (model_.routing_step > 0) {
-      source_.value("routing_step").error("has no meaning without routing: recorded", "routing: recorded");
-    }
-  }
-
-  void read_routing() {
-    read_routing_file();
-    const Node list = source_.value("routing_table");
-    const bool given = list.kind() == Node::Kind::sequence && list.size() > 0;
-    const bool wanted = model_.routing == model::Routing::table;
-    if (list && list.kind() != Node::Kind::sequence && list.kind() != Node::Kind::null)
-      return list.error("expected a list of shares, or of lists of them", "e.g. 'routing_table: [4, 2, 1, 1]'");
-    if (given != wanted) {
-      if (wanted)
-        list.error("required key is missing: routing: table needs a share for each expert",
-                   "e.g. 'routing_table: [4, 2, 1, 1]'");
-      else
-        list.error("has no meaning without routing: table", "routing: table");
-      return;
-    }
-    if (!given || model_.experts < 2) return;
-    const bool rows = list.at(0).kind() == Node::Kind::sequence;
-    const std::int64_t layers = model_.blocks() - model_.dense_layers;
-    if (rows && static_cast<std::int64_t>(list.size()) != layers)
-      return list.error(fmt::format("{} rows are listed, but {} layers have experts", list.size(), layers));
-    const Node first = rows ? list.at(0) : list;
-    const bool batches = rows && first.size() > 0 && first.at(0).kind() == Node::Kind::sequence;
-    if (batches) return read_batches(list);
-    for (std::size_t i = 0; i < (rows ? list.size() : 1); ++i)
-      model_.routing_table.push_back(read_shares(rows ? list.at(i) : list));
   }
 
   void finish_small(std::size_t problems) {
@@ -579,7 +481,7 @@ Model read_hf(const Node& node, const FrameworkProfile& profile, Diagnostics& di
     node.get("preset").error("a model starts from a preset or from a configuration, not from both", "leave one out");
   if (diagnostics.list().size() != problems) return Model();
   try {
-    const auto translated = hf::translate(found_beside(said, text), node, diagnostics);
+    const auto translated = hf::translate(detail::found_beside(said, text), node, diagnostics);
     if (!translated) return Model();
     Model model = ModelReader(ModelSource(node, translated->model.root()), profile, diagnostics).read(translated->name);
     if (diagnostics.list().size() != problems) return model;
