@@ -12,7 +12,6 @@
 #include <stdexcept>
 
 #include "reports/text.h"
-#include "sim/base/freed_memory.h"
 #include "sim/base/harmless_text.h"
 #include "sim/base/interrupt.h"
 #include "sim/base/unfinished.h"
@@ -40,7 +39,6 @@ int write_all(int fd, std::string_view text) {
 }  // namespace
 
 void prepare_process() {
-  keep_freed_memory();
   for (int fd = 0; fd <= 2; ++fd)
     if (::fcntl(fd, F_GETFD) < 0 && errno == EBADF) (void)::open("/dev/null", O_RDWR);
   struct sigaction action {};

@@ -11,6 +11,7 @@
 #include "cli/version.h"
 #include "sim/base/check.h"
 #include "sim/base/diagnostics.h"
+#include "sim/base/freed_memory.h"
 
 namespace rehearse::cli {
 namespace {
@@ -112,6 +113,9 @@ int run(int argc, char** argv, Action& action) {
     const std::string option = unknown_option(app);
     return usage_error(option.empty() ? error.what() : option);
   }
+  // What is performed is held to the memory that it is stated to need.
+  const bool performs = app.got_subcommand("execute") || app.got_subcommand("calibrate") || app.got_subcommand("demo");
+  if (!performs) keep_freed_memory();
   return action();
 }
 

@@ -137,10 +137,16 @@ std::vector<std::string> nccl_variables(Said& said) {
     add(protocols[std::string(kind)], theirs_of(kNcclProtocols, pin.protocol));
   }
   // --deterministic-mode takes one word for all collectives (megatron/training/arguments.py, all_reduce_choices).
-  const auto ring = [](const auto& kind) { return kind.second == std::vector<std::string>{"ring"}; };
-  if (said.scenario().training.deterministic && !algorithms.empty() &&
-      std::all_of(algorithms.begin(), algorithms.end(), ring))
-    algorithms = {{"", {"Ring"}}};
+  if (said.scenario().training.deterministic && said.scenario().framework.deterministic_rings && !algorithms.empty()) {
+    const auto all_are = [&](const char* word) {
+      return algorithms.size() == 3 && std::all_of(algorithms.begin(), algorithms.end(), [&](const auto& kind) {
+               return kind.second == std::vector<std::string>{word};
+             });
+    };
+    if (!all_are("ring") && !all_are("tree"))
+      said.left_out("cluster.collectives", "deterministic algorithms there take one word for all collectives: Ring");
+    algorithms = {{"", {all_are("tree") ? "Tree" : "Ring"}}};
+  }
   std::vector<std::string> lines;
   if (!gpudirect_of(said.scenario().cluster)) lines.emplace_back("NCCL_NET_GDR_LEVEL=LOC");
   for (const auto& [variable, all] : {std::pair{"NCCL_ALGO", algorithms}, {"NCCL_PROTO", protocols}}) {

@@ -100,6 +100,11 @@ void CpuDevice::copy_strided(const StridedCopy& s, In x, Out y) {
 }
 
 void CpuDevice::fill(std::int64_t n, float value, Out y) {
+  if (size_of(y.type) == 1 || y.type == DType::i32) {  // masks, codes, places
+    REHEARSE_CHECK(value == 0, "a fill of {} with {}, expected 0", name_of(y.type), value);
+    std::memset(y.data, 0, static_cast<std::size_t>(n * size_of(y.type)));
+    return;
+  }
   if (fp32(y)) return kernels_.fill(n, value, static_cast<float*>(y.data));
   const std::uint16_t half = y.type == DType::bf16 ? bf16_of_float(value) : f16_of_float(value);
   kernels_.parallel(n, kGrain, [=](std::int64_t begin, std::int64_t end) {

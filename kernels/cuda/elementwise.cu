@@ -176,6 +176,10 @@ void CudaDevice::copy_strided(const StridedCopy& s, In x, Out y) {
 }
 
 void CudaDevice::fill(std::int64_t n, float value, Out y) {
+  if (size_of(y.type) == 1 || y.type == DType::i32) {  // masks, codes, places
+    REHEARSE_REQUIRE(value == 0, "a fill of a type without fractions with another number than 0");
+    return set_bytes(y.data, 0, static_cast<std::size_t>(n * size_of(y.type)), stream_);
+  }
   run<0>(stream_, n, y, Constant{value});
 }
 

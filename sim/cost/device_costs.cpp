@@ -312,8 +312,9 @@ double DeviceCosts::dropout_seconds(const program::Attention& a, const Work& wor
   return flash_dropout_seconds(a, work.flops, static_cast<double>(sms_left(beside)), hertz * scale.compute);
 }
 
-// Whether the kernel is FlashAttention-2, which Transformer Engine takes where cuDNN's would have no deterministic
-// backward, before Hopper (attention/dot_product_attention/utils.py).
+// Whether the kernel is FlashAttention-2 of CUDA (a device file that gives a factor has another), which Transformer
+// Engine takes where cuDNN's would have no deterministic backward, before Hopper
+// (attention/dot_product_attention/utils.py).
 bool DeviceCosts::splits_backward(const program::Attention& a) const {
   using program::AttentionKernel;
   const bool fastest = a.kernel != AttentionKernel::flash2 && data_.flash.find(a.kernel) == nullptr;
@@ -327,7 +328,7 @@ double DeviceCosts::deterministic_seconds(const program::Attention& a, const Fla
                                           const Scale& scaled) const {
   const double bandwidth = bandwidth_left(data_.efficiency(MemoryClass::elementwise), beside, scaled.memory);
   const double heads = static_cast<double>(a.micro_batch * a.heads), seq = static_cast<double>(a.seq);
-  if (splits_backward(a)) {
+  if (splits_backward(a) && !kernel.deterministic_given) {
     const double gradients = 4 * heads * seq * static_cast<double>(a.head_dim);  // of queries, fp32
     const SplitBackward split = split_backward(a, data_.device.sms, sms_left(beside));
     const double usual = flash_compute_seconds(a, kernel.backward, scale * scaled.compute, work.flops, data_.device.sms,

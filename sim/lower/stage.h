@@ -84,6 +84,9 @@ struct Context {
   const model::Model& model() const { return scenario.model; }
   const plan::Plan& plan() const { return scenario.plan; }
   const plan::FrameworkProfile& profile() const { return scenario.framework; }
+  // Whether a branch's last product adds the branch's bias: where element-wise kernels are not fused, but not where the
+  // group's products are summed up (Residual::forward).
+  bool adds_bias_in_product() const { return !profile().fused_elementwise && groups.tensor < 0; }
   // Of a rank: of fewer key-value heads than ranks each has one, in common with the ranks beside it (AttentionBranch).
   bool shares_key_head() const { return tensor > 1 && model().kv_heads < tensor && model().kv_heads < model().heads; }
   std::int64_t key_ranks() const { return shares_key_head() ? tensor / model().kv_heads : 1; }

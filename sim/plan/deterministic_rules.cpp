@@ -20,7 +20,7 @@ void choose_deterministic(Scenario& s) {
 void check_deterministic(const Sections& sections, const Scenario& s) {
   const Node fill = sections.training.get("fill_uninitialized"), own = sections.training.get("deterministic");
   if (s.training.fill_uninitialized && !s.training.deterministic)
-    fill.error("PyTorch fills what it allocates under deterministic algorithms alone",
+    fill.error("needs deterministic: true, without which PyTorch fills nothing of what it allocates",
                "deterministic: true too, or leave it out");
   else if (s.training.fill_uninitialized && !s.framework.fills_new_tensors)
     fill.error(fmt::format("framework {} does not fill what it allocates: it is no PyTorch, or one before 2.1, or its "

@@ -396,10 +396,11 @@ class Rules {
     const model::Model& m = s_.model;
     const bool in_mxfp8 = s_.training.eight_bits() && s_.training.fp8_recipe == Fp8Recipe::mxfp8;
     if (plan.fused_experts && all_sound("plan.fused_experts", "training.precision", "training.fp8_recipe") &&
-        (m.family != model::Family::moe || !in_mxfp8))
+        (m.family != model::Family::moe || !in_mxfp8 || !s_.framework.extension_products))
       key("fused_experts")
-          .error("the kernel is of routed experts in mxfp8",
-                 "leave it out, or family: moe with training.precision: fp8 and fp8_recipe: mxfp8");
+          .error("the kernel is Transformer Engine's, of routed experts in mxfp8",
+                 "leave it out, or framework: megatron-core or nemo, family: moe, training.precision: fp8 and "
+                 "fp8_recipe: mxfp8");
     if (!sound("plan.expert")) return;
     if (m.family != model::Family::moe) {
       if (plan.expert > 1)

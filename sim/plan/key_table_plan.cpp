@@ -278,7 +278,7 @@ std::vector<Key> plan_keys() {
            "latent attention: one kernel rotates queries and keys and puts each head's together (Megatron-Core's "
            "`apply_rope_fusion`, which is experimental there for such heads); `false`: a chain of kernels in the "
            "training precision",
-       .example = "false",
+       .example = "true",
        .related = "model.kv_lora_rank model.qk_rope_head_dim framework",
        .field = &Plan::fused_latent_rope,
        .framework = [](const FrameworkProfile& p) -> std::string { return yes(p.fused_latent_rope); }},

@@ -176,8 +176,8 @@ TEST(Init, EveryKeyThatCanBeGivenStandsInItAndMayBeUncommented) {
     const bool of_data = section < lines.size() && lines[section] == "#data:";
     if (section < lines.size() && lines[section] == "#reinforcement:")  // a section that needs three keys
       EXPECT_TRUE(checked.status == 2 && has(checked.err, "required key is missing")) << lines[i] << checked.err;
-    else if (key == "epochs" || (of_data && key == "storage_bandwidth") || key == "base_lr" ||
-             key == "lora_alpha")  // need another
+    else if (key == "epochs" || (of_data && key == "storage_bandwidth") || key == "base_lr" || key == "lora_alpha" ||
+             key == "fill_uninitialized")  // need another
       EXPECT_TRUE(checked.status == 2 && has(checked.err, key + ": needs ")) << lines[i] << "\n" << checked.err;
     else if (key == "document_length" || key == "document_lengths")
       EXPECT_TRUE(checked.status == 2 && has(checked.err, key + ": belongs to documents: ")) << checked.err;

@@ -109,6 +109,7 @@ INSTANTIATE_TEST_SUITE_P(
         PlainCase{"MegatronZero2", split(2, with({"plan.zero=2"}, kMegatron))},
         PlainCase{"MegatronZero3", split(2, with({"plan.zero=3", "plan.recompute=selective"}, kMegatron))},
         PlainCase{"MegatronTensor", split(2, with({"plan.tensor=2"}, kMegatron))},
+        PlainCase{"MegatronTensorEager", split(2, with({"plan.tensor=2", "framework=torch-fsdp2"}, kMegatron))},
         PlainCase{"MegatronTensorSequence",
                   split(2, with({"plan.tensor=2", "plan.sequence_parallel=true"}, kMegatron))},
         PlainCase{"MegatronEncoderAndDecoder",

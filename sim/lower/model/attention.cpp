@@ -165,8 +165,8 @@ BufferId AttentionBranch::forward_projection() {
   const bool here = output_ >= 0 && !c_.sequence_parallel;
   const BufferId projected =
       here ? output_ : b.workspace(b.here(name_ + ".projected"), c_.compute, {c_.tokens, m_.hidden});
-  tp_.product(name_ + ".proj.forward", out_, proj_w_, c_.profile().fused_elementwise ? -1 : proj_b_, projected,
-              m_.hidden, width());
+  tp_.product(name_ + ".proj.forward", out_, proj_w_, c_.adds_bias_in_product() ? proj_b_ : -1, projected, m_.hidden,
+              width());
   return tp_.reduce_partial(name_ + ".proj", projected, m_.hidden, output_);
 }
 

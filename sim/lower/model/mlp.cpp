@@ -88,7 +88,7 @@ BufferId MlpBranch::forward_from_activation() {
   const bool here = output_ >= 0 && !c_.sequence_parallel;
   const BufferId projected =
       here ? output_ : b.workspace(b.here(name_ + ".projected"), c_.compute, {c_.tokens, m_.hidden});
-  tp_.product(name_ + ".down.forward", activation_, down_w_, c_.profile().fused_elementwise ? -1 : down_b_, projected,
+  tp_.product(name_ + ".down.forward", activation_, down_w_, c_.adds_bias_in_product() ? down_b_ : -1, projected,
               m_.hidden, width());
   return tp_.reduce_partial(name_ + ".down", projected, m_.hidden, output_);
 }

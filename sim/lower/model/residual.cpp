@@ -38,7 +38,9 @@ void Residual::forward_unfused(BufferId branch, BufferId residual, BufferId sum)
 }
 
 void Residual::forward(BufferId branch, ParamId bias, BufferId residual, BufferId sum) {
-  if (!context_.profile().fused_elementwise) return forward_unfused(branch, residual, sum);
+  const bool fused = context_.profile().fused_elementwise;
+  if (!fused && (bias < 0 || context_.adds_bias_in_product())) return forward_unfused(branch, residual, sum);
+  if (!fused) parameters_.cast_weight(bias);
   Elementwise op = row_op(ElementwiseFn::bias_dropout_add);
   op.bias = bias >= 0;
   std::vector<Operand> reads{{branch}}, writes{{sum}};
@@ -46,6 +48,9 @@ void Residual::forward(BufferId branch, ParamId bias, BufferId residual, BufferI
   reads.push_back({residual});
   if (mask_ >= 0) writes.push_back({mask_});
   builder_.op(prefix_ + "." + branch_ + ".residual.forward", op, context_.compute, reads, writes);
+  if (fused || mask_ < 0) return;
+  const std::int64_t kept = op.elements * size_of(context_.compute);  // what dropout's own kernel writes, and add reads
+  builder_.takes_kernels(2, {kept, kept});
 }
 
 BufferId Residual::backward(BufferId gradient) {

@@ -25,7 +25,9 @@ class Residual {
   BufferId declare_sum(const std::string& name, Lifetime lifetime);
 
   // sum = residual + dropout(branch + bias), all [local_tokens, hidden]. Where element-wise kernels are not fused the
-  // branch's last product has added the bias.
+  // branch's last product has added the bias (Context::adds_bias_in_product); or, of a product that is split over the
+  // tensor group, one of its ranks has (nanotron's TensorParallelRowLinear), or each a part of it (DTensor), which
+  // costs nothing: the bias is added here, once, and takes no kernel of its own.
   void forward(BufferId branch, ParamId bias, BufferId residual, BufferId sum);
   // The gradient of the branch's output from that of the sum, in the type of products.
   BufferId backward(BufferId gradient);

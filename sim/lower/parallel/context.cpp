@@ -153,6 +153,7 @@ BufferId KeyExchange::ring_backward(const std::vector<BufferId>& reads, BufferId
       builder_.op(named("keys.gradient.add", step),
                   Elementwise{ElementwiseFn::accumulate, builder_.buffer(part).elements()}, context_.compute,
                   {{sum}, {part}}, {{part}});
+    if (step > 0 && context_.profile().ring_in_fp32) builder_.takes_no_kernel({});  // counted by adds_in_fp32
     sum = keys_of(named("keys.gradient.received", step), 1);
     pass_on(named("keys.gradient.pass_on", step), part, sum);
     keys = next;

@@ -108,6 +108,17 @@ TEST_P(ElementwiseTest, FillsExactlyWhatIsLarge) {
   EXPECT_EQ(y, expected);
 }
 
+// Masks and codes of 8 bits, places of 32: no byte beside them is written.
+TEST_P(ElementwiseTest, FillsTypesWithoutFractionsWithZeros) {
+  for (const DType type : {DType::u8, DType::e4m3, DType::e5m2, DType::e2m1, DType::i32}) {
+    const std::int64_t n = 1003, bytes = n * size_of(type);
+    std::vector<std::uint8_t> y(at(bytes + 8), 7), expected(at(bytes + 8), 7);
+    std::fill(expected.begin() + 4, expected.begin() + 4 + bytes, std::uint8_t{0});
+    device->fill(n, 0, {y.data() + 4, type});
+    EXPECT_EQ(y, expected) << name_of(type);
+  }
+}
+
 TEST_P(ElementwiseTest, BiasGradientAddsTheColumnSums) {
   for (const auto& [rows, cols] : {std::pair<std::int64_t, std::int64_t>{1, 1}, {7, 5}, {300, 1100}, {65, 64}}) {
     const Floats dy = random.normal(rows * cols), before = random.normal(cols);

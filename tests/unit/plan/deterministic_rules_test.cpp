@@ -43,10 +43,11 @@ TEST(Deterministic, OtherFrameworksKeepTheirCollectivesAndLosses) {
 }
 
 TEST(Deterministic, FillsAreRefusedWhereNobodyFills) {
-  EXPECT_EQ(problems(with("megatron-core", "fill_uninitialized: true")),
-            (std::vector<std::string>{
-                "4:32 training.fill_uninitialized: PyTorch fills what it allocates under deterministic algorithms "
-                "alone (deterministic: true too, or leave it out)"}));
+  EXPECT_EQ(
+      problems(with("megatron-core", "fill_uninitialized: true")),
+      (std::vector<std::string>{
+          "4:32 training.fill_uninitialized: needs deterministic: true, without which PyTorch fills nothing of what "
+          "it allocates (deterministic: true too, or leave it out)"}));
   EXPECT_EQ(problems(with("rehearse", "deterministic: true, fill_uninitialized: true")),
             (std::vector<std::string>{
                 "4:53 training.fill_uninitialized: framework rehearse does not fill what it allocates: it is no "

@@ -51,7 +51,7 @@ TEST(LlamaLikeRules, WhatDoesNotGoTogether) {
                   "model.rope_scaling: latent attention has"));
   for (const char* training : {"", "training: {precision: fp8, fp8_recipe: mxfp8}\n"})
     EXPECT_TRUE(has(only("rope_base: 10000", std::string("plan: {fused_experts: true}\n") + training),
-                    "plan.fused_experts: the kernel is of routed experts in mxfp8"));
+                    "plan.fused_experts: the kernel is Transformer Engine's, of routed experts in mxfp8"));
   EXPECT_TRUE(has(only("rope_base: 10000", "plan: {fused_latent_rope: false}\n"),
                   "plan.fused_latent_rope: this model has no latent attention"));
   EXPECT_TRUE(has(only("attention_softcap: -1"), "model.attention_softcap"));
