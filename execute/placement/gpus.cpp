@@ -110,6 +110,8 @@ std::optional<NotOnGpus> not_on_gpus(const plan::Scenario& scenario) {
     return NotOnGpus{"there are no kernels of GPUs for capped or otherwise scaled scores yet", "--device cpu"};
   if (m.position == model::Position::alibi)
     return NotOnGpus{"there are no kernels of GPUs for biases of scores by distance yet", "--device cpu"};
+  if (m.is_transformer() && m.head_dim > 256)
+    return NotOnGpus{"kernels of attention on GPUs have heads of up to 256 columns", "--device cpu"};
   if (m.zero_centered_norms || m.qk_norm)
     return NotOnGpus{"there are no kernels of GPUs for norms around 1 and of queries and keys yet", "--device cpu"};
   if (m.logit_softcap > 0)

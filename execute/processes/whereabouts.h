@@ -12,7 +12,7 @@
 namespace rehearse::execute {
 
 struct Whereabouts {
-  static constexpr std::size_t kStreams = 16;
+  static constexpr std::size_t kStreams = 32;  // DualPipe over all axes has 17
   Whereabouts() {
     for (auto& i : instance) i.store(-1, std::memory_order_relaxed);
   }

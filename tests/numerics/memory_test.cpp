@@ -58,6 +58,8 @@ TEST(Memory, ArenasHoldWhatASimulationOfThePlanCounts) {
       {"cluster.gpus=2", "training.documents=lognormal", "training.document_length=9"},
       {"cluster.gpus=2", "plan.pipeline=2", "plan.schedule=dualpipe_v"},
       {"cluster.gpus=2", "plan.pipeline=2", "plan.schedule=zero_bubble_v"},
+      {"cluster.gpus=2", "plan.pipeline=2", "plan.schedule=dualpipe"},
+      {"cluster.gpus=4", "plan.pipeline=2", "plan.schedule=dualpipe", "plan.zero=1"},
       {"cluster.gpus=2", "training.moments=int8"},
   };
   constexpr std::int64_t kPage = 4096;

@@ -202,7 +202,9 @@ void GpuRank::trade_counted(std::int32_t index, std::int64_t step, const program
   const Instance& i = timeline_.instances[static_cast<std::size_t>(index)];
   const std::int32_t counts = counts_of_[static_cast<std::size_t>(index)];
   const Op& op = timeline_.op(i);
-  if (const Gpu::Event event = instance_event_[static_cast<std::size_t>(counts)]; event >= 0) await(event);
+  const Gpu::Event event = instance_event_[static_cast<std::size_t>(counts)];
+  REHEARSE_CHECK(event >= 0, "rank {}: nothing says when the counts of '{}' are on the host", rank_, op.name);
+  await(event);
   const Parts parts = parts_of(op, c, rank_, layout_.members(c.group), {routed(counts, step), DType::f32});
   transfers_->all_to_all_parts(c.group, op.dtype, operand(i.first_place), operand(i.first_place + 2), parts,
                                gpu_->native(stream));

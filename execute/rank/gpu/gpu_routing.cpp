@@ -114,7 +114,9 @@ void GpuRank::check_rooms(std::int64_t step) {
   for (const std::int32_t index : unchecked_) {
     const Instance& i = timeline_.instances[static_cast<std::size_t>(index)];
     const Router& place = std::get<Router>(timeline_.op(i).shape);
-    if (const Gpu::Event event = instance_event_[static_cast<std::size_t>(index)]; event >= 0) await(event);
+    const Gpu::Event event = instance_event_[static_cast<std::size_t>(index)];
+    REHEARSE_CHECK(event >= 0, "rank {}: nothing says when its rows are placed", rank_);
+    await(event);
     check_room(place, run_.grid.position(rank_, place.spread), reinterpret_cast<const float*>(routed(index, step)));
   }
   unchecked_.clear();
