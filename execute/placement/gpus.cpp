@@ -102,6 +102,10 @@ std::optional<NotOnGpus> not_on_gpus(const plan::Scenario& scenario) {
                      "--device cpu"};
   if (scenario.model.activation == model::ActivationKind::geglu && scenario.model.is_transformer())
     return NotOnGpus{"there is no kernel of GPUs for feed-forward layers gated by gelu yet", "--device cpu"};
+  if (plan.schedule == plan::Schedule::dualpipe)
+    return NotOnGpus{
+        "stages that first send to each other at the same time would wait for each other while NCCL connects them",
+        "--device cpu, or plan.schedule: dualpipe_v"};
   const model::Model& m = scenario.model;
   if (plan.tensor > 1 && m.is_transformer() && m.kv_heads < plan.tensor && m.kv_heads < m.heads)
     return NotOnGpus{"a key-value head on several ranks of a tensor group has not run on GPUs yet",

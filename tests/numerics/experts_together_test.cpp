@@ -41,6 +41,11 @@ std::vector<Case> together_cases() {
       {"plan.zero_group=2", "plan.rank_order=[expert, data, tensor, context, pipeline]"});
   add("hybrid_megatron_core", 8, 2, 2, 1, 1,
       {"plan.zero_group=2", "plan.sequence_parallel=true", "framework=megatron-core"});
+  // A middle stage has 17 streams.
+  add("dualpipe_over_all_axes", 32, 2, 2, 4, 1,
+      {"plan.sequence_parallel=true", "plan.context=2", "plan.zero_group=2", "plan.schedule=dualpipe",
+       "plan.overlap_expert_exchange=true", "plan.micro_batch=1"},
+      {"training.global_batch=16"});
   add("hybrid_dropless", 4, 2, 1, 1, 3, {"plan.zero_group=2", "model.capacity_factor=0", "model.buffer_factor=2"});
   add("hybrid_muon", 8, 2, 1, 1, 1, {"plan.zero_group=4"}, {"training.global_batch=16", "training.optimizer=muon"});
   add("hybrid_adafactor", 4, 2, 1, 1, 1, {"plan.zero_group=2"}, {"training.optimizer=adafactor", "training.lr=1e-2"});
