@@ -348,6 +348,21 @@ TEST(Learning, FrameworksHaveTheSameLossesIn16Bits) {
   EXPECT_GT(largest, 2e-2) << "no loss that could be told from none";
 }
 
+TEST(Learning, EachStepHasItsOwnShares) {
+  const Learnt learnt = learn(Case(split(2, {})));
+  ASSERT_EQ(learnt.outcome.shares.size(), 2U);
+  for (const auto& steps : learnt.outcome.shares) {
+    ASSERT_EQ(steps.size(), learnt.outcome.steps.size());
+    for (std::size_t step = 0; step < steps.size(); ++step) {
+      std::int64_t sum = 0;
+      for (const std::int64_t share : steps[step]) sum += share;
+      EXPECT_EQ(sum, Time::from_seconds(learnt.outcome.steps[step].seconds()).ps());
+      const std::int64_t compute = steps[step][static_cast<std::size_t>(result::Share::compute)];
+      EXPECT_GT(compute, sum / 100) << "step " << step;
+    }
+  }
+}
+
 TEST(Learning, TwoRunsAreTheSameBits) {
   const Case of(split(2, {}));
   const Learnt first = learn(of), second = learn(of);
