@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "cli/commands.h"
 #include "cli/console.h"
@@ -29,6 +30,7 @@
 #include "execute/processes/start_ranks.h"
 #include "execute/step_table.h"
 #include "reports/text.h"
+#include "sim/account/server_events.h"
 #include "sim/base/diagnostics.h"
 #include "sim/base/input_files.h"
 #include "sim/base/interrupt.h"
@@ -60,6 +62,7 @@ struct ExecuteArguments {
   ShrinkRequest miniature;
   bool shrink = false;
   bool as_simulated = false;  // parameter servers do what they do in the simulation
+  std::shared_ptr<const std::vector<account::ServerEvent>> order;  // with it: what that is
   bool baseline = false, json = false, output_given = false, tensorboard = false;
   std::string not_of_miniature;  // an option that is given and that a miniature has no use for
 };
@@ -128,17 +131,24 @@ execute::Options options_of(const ExecuteArguments& a) {
   };
   options.maker = a.maker.get();
   options.checkpoint = a.checkpoint;
+  options.server_order = a.order.get();
   options.record_routing = !a.routing.empty();
   return options;
 }
 
 // With --as-simulated: what parameter servers are to do. The same in every process.
-std::optional<std::vector<account::ServerEvent>> simulated_order(const ExecuteArguments& a,
-                                                                 const plan::Scenario& scenario) {
-  if (!a.as_simulated) return std::nullopt;
+std::shared_ptr<const std::vector<account::ServerEvent>> simulated_order(const ExecuteArguments& a,
+                                                                         const plan::Scenario& scenario) {
+  if (!a.as_simulated) return nullptr;
   run::Options simulated;
   simulated.data_root = data_root();
-  return run::simulated_server_order(scenario, simulated, a.steps);
+  try {
+    execute::check_performable(scenario, a.steps);
+    return std::make_shared<const std::vector<account::ServerEvent>>(
+        run::simulated_server_order(scenario, simulated, a.steps));
+  } catch (const InputError& error) {
+    throw plan::located(error, scenario);
+  }
 }
 
 // Nothing in processes that are not the root's.
@@ -147,7 +157,9 @@ std::optional<execute::Outcome> perform(const ExecuteArguments& a, const plan::S
   Progress progress(what + scenario.name);
   progress.begin();
   Log log(a.log_every, scenario);
-  MetricsFile metrics(world.root() ? a.metrics : "", scenario, a.steps);
+  const auto examples = static_cast<double>(scenario.training.global_batch);
+  MetricsFile metrics(world.root() ? a.metrics : "", scenario.name, a.steps, scenario.cluster.gpus, examples,
+                      scenario.model.reads_text() ? examples * static_cast<double>(scenario.training.seq_len) : 0);
   execute::Options options = options_of(a);
   options.on_step = [&](int step, const execute::StepLoss& loss) {
     if (!log(step, loss)) progress(static_cast<double>(step + 1) / a.steps);
@@ -155,8 +167,6 @@ std::optional<execute::Outcome> perform(const ExecuteArguments& a, const plan::S
   };
   try {
     execute::check_performable(scenario, a.steps);
-    const auto order = simulated_order(a, scenario);
-    options.server_order = order ? &*order : nullptr;
     const program::Program program = lower::lower(scenario);
     const auto ranks = static_cast<int>(world.here().size());
     // Of ranks that are threads of this process: others' cores are not ours to keep busy.
@@ -186,7 +196,7 @@ execute::Outcome perform_baseline(ExecuteArguments a, const std::string& file, c
   a.metrics.clear();
   a.routing.clear();
   a.checkpoint = {};
-  a.as_simulated = false;
+  a.as_simulated = false, a.order = nullptr;
   a.assignments.insert(
       a.assignments.end(),
       {"cluster.gpus=1", fmt::format("cluster.threads_per_rank={}", threads), "plan.tensor=1", "plan.pipeline=1",
@@ -247,10 +257,7 @@ int perform_quietly(const ExecuteArguments& a, const plan::Scenario& scenario, c
 int start(const ExecuteArguments& a, const plan::Scenario& scenario, const execute::Placement& placement) {
   try {
     execute::check_performable(scenario, a.steps);
-    const auto order = simulated_order(a, scenario);
-    execute::Options options = options_of(a);
-    options.server_order = order ? &*order : nullptr;
-    return placement.start(lower::lower(scenario), options);
+    return placement.start(lower::lower(scenario), options_of(a));
   } catch (const InputError& error) {
     throw plan::located(error, scenario);
   }
@@ -368,6 +375,7 @@ int perform_plan(ExecuteArguments a, const std::string& file, const std::string&
     a.steps = steps_of(a, scenario);
     check_served(a, scenario);
     if (!a.routing.empty()) check_recordable(a, scenario);
+    a.order = simulated_order(a, scenario);
     const execute::Placement placement(a.placement, scenario);
     const auto world = placement.join(options_of(a), [&scenario] { return lower::lower(scenario); });
     if (world == nullptr) return start(a, scenario, placement);

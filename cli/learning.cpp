@@ -3,6 +3,9 @@
 
 #include <fmt/format.h>
 
+#include <cstdint>
+#include <numeric>
+
 #include "cli/commands.h"
 #include "cli/console.h"
 #include "cli/exit_code.h"
@@ -23,24 +26,29 @@ namespace {
 execute::LearningOutcome perform(const LearningRequest& request, const plan::Scenario& scenario) {
   Progress progress("performing " + scenario.name);
   progress.begin();
-  MetricsFile metrics(request.metrics, scenario, request.steps);
-  execute::LearningOptions options;
-  options.steps = request.steps;
-  options.timeout = request.timeout;
-  options.poll = [] { check_interrupt(); };
-  options.on_step = [&](int step, const execute::LearningStep& done) {
-    if (request.log_every > 0 && (step + 1) % request.log_every == 0)
-      note(fmt::format("step {}  reward {:.4f}  loss {}  distance {:.3g}  {}, generation {}", step + 1, done.reward,
-                       reports::loss_text(done.loss), done.distance, format_time(Time::from_seconds(done.seconds())),
-                       format_time(Time::from_seconds(done.generation_s))));
-    if (request.log_every == 0) progress(static_cast<double>(step + 1) / request.steps);
-    metrics.step(step, {done.loss, {}});
-  };
   try {
     execute::check_learnable(scenario, request.steps);
     run::Options phases_of;
     phases_of.data_root = request.root;
     const run::PerformedPhases phases = run::performed_phases(scenario, request.assignments, phases_of);
+    // Prompts and responses, by all ranks there are.
+    const plan::Reinforcement& r = scenario.reinforcement;
+    const std::int64_t tokens = std::accumulate(phases.response_lengths.begin(), phases.response_lengths.end(),
+                                                r.prompt_tokens * r.sequences());
+    MetricsFile metrics(request.metrics, scenario.name, request.steps, scenario.cluster.gpus + r.generation.gpus,
+                        static_cast<double>(r.sequences()), static_cast<double>(tokens));
+    execute::LearningOptions options;
+    options.steps = request.steps;
+    options.timeout = request.timeout;
+    options.poll = [] { check_interrupt(); };
+    options.on_step = [&](int step, const execute::LearningStep& done) {
+      if (request.log_every > 0 && (step + 1) % request.log_every == 0)
+        note(fmt::format("step {}  reward {:.4f}  loss {}  distance {:.3g}  {}, generation {}", step + 1, done.reward,
+                         reports::loss_text(done.loss), done.distance, format_time(Time::from_seconds(done.seconds())),
+                         format_time(Time::from_seconds(done.generation_s))));
+      if (request.log_every == 0) progress(static_cast<double>(step + 1) / request.steps);
+      metrics.step(step, {done.loss, {}});
+    };
     const auto of = [](const run::PerformedPhase& phase) {
       return execute::PhasePlan{&phase.scenario, &phase.program};
     };

@@ -12,13 +12,12 @@ constexpr std::chrono::seconds kBetweenWrites{1};
 
 }  // namespace
 
-MetricsFile::MetricsFile(std::string path, const plan::Scenario& scenario, int steps)
-    : path_(std::move(path)),
-      examples_a_step_(static_cast<double>(scenario.training.global_batch)),
-      tokens_an_example_(scenario.model.reads_text() ? static_cast<double>(scenario.training.seq_len) : 0) {
-  progress_.scenario = scenario.name;
+MetricsFile::MetricsFile(std::string path, std::string scenario, int steps, std::int64_t ranks, double examples,
+                         double tokens)
+    : path_(std::move(path)), examples_a_step_(examples), tokens_a_step_(tokens) {
+  progress_.scenario = std::move(scenario);
   progress_.steps = steps;
-  progress_.ranks = scenario.cluster.gpus;
+  progress_.ranks = ranks;
 }
 
 void MetricsFile::step(int step, const execute::StepLoss& loss) {
@@ -34,7 +33,7 @@ void MetricsFile::step(int step, const execute::StepLoss& loss) {
     progress_.loss_parts.emplace_back(execute::loss_part_name(part), loss.parts[part]);
   progress_.step_s = std::chrono::duration<double>(now - since_).count() / steps_since_;
   progress_.examples_per_s = progress_.step_s > 0 ? examples_a_step_ / progress_.step_s : 0;
-  progress_.tokens_per_s = progress_.examples_per_s * tokens_an_example_;
+  progress_.tokens_per_s = progress_.step_s > 0 ? tokens_a_step_ / progress_.step_s : 0;
   result::write_output(path_, reports::prometheus_text(progress_));
   since_ = now, steps_since_ = 0;
 }

@@ -3,25 +3,25 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <string>
 
 #include "execute/performer.h"
 #include "reports/metrics.h"
-#include "sim/plan/scenario.h"
 
 namespace rehearse::cli {
 
 class MetricsFile {
  public:
-  // path: "" for none.
-  MetricsFile(std::string path, const plan::Scenario& scenario, int steps);
+  // path: "" for none. Examples and tokens: of a step; a model that reads no text has no tokens.
+  MetricsFile(std::string path, std::string scenario, int steps, std::int64_t ranks, double examples, double tokens);
   void step(int step, const execute::StepLoss& loss);  // done, from 0
 
  private:
   using Clock = std::chrono::steady_clock;
   std::string path_;
   reports::TrainingProgress progress_;
-  double examples_a_step_, tokens_an_example_;
+  double examples_a_step_, tokens_a_step_;
   Clock::time_point since_ = Clock::now();
   int steps_since_ = 0;
 };

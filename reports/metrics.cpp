@@ -36,7 +36,7 @@ std::string prometheus_text(const TrainingProgress& p) {
   };
   add("steps_total", "counter", "Optimizer steps done.", static_cast<double>(p.step));
   add("steps_planned", "gauge", "Optimizer steps that the run will have done.", static_cast<double>(p.steps));
-  add("ranks", "gauge", "Ranks that train.", static_cast<double>(p.ranks));
+  add("ranks", "gauge", "Ranks of the run.", static_cast<double>(p.ranks));
   add("loss", "gauge", "Training loss of the last step.", p.loss);
   if (!p.loss_parts.empty())
     out +=

@@ -20,6 +20,11 @@ double share_of_step(const result::Result& r, std::int64_t ps) {
   return r.step_time_ps > 0 ? static_cast<double>(ps) / static_cast<double>(r.step_time_ps) : 0;
 }
 
+// Which devices idle is not measured.
+bool knows_idle(const result::Result& r) {
+  return r.source != "measured";
+}
+
 // "512 sequences"
 std::string sequences_of_update(const result::Result& r) {
   const auto found = r.scenario.find("training.global_batch");
@@ -65,10 +70,15 @@ std::vector<std::pair<std::string, std::string>> reinforcement_rows(const result
 }
 
 Rows phase_rows(const result::Result& r) {
-  Rows rows{{"phase", "time", "of step", "devices", "idle", "peak"}};
-  for (const ReinforcementPhase& p : r.reinforcement.phases)
-    rows.push_back({p.name, format_time(Time::from_ps(p.ps)), percent(share_of_step(r, p.ps)), p.devices,
-                    percent(p.idle), p.peak_bytes > 0 ? format_bytes(Bytes(p.peak_bytes)) : "-"});
+  const bool idle = knows_idle(r);
+  Rows rows{{"phase", "time", "of step", "devices"}};
+  if (idle) rows.front().emplace_back("idle");
+  rows.front().emplace_back("peak");
+  for (const ReinforcementPhase& p : r.reinforcement.phases) {
+    rows.push_back({p.name, format_time(Time::from_ps(p.ps)), percent(share_of_step(r, p.ps)), p.devices});
+    if (idle) rows.back().push_back(percent(p.idle));
+    rows.back().push_back(p.peak_bytes > 0 ? format_bytes(Bytes(p.peak_bytes)) : "-");
+  }
   return rows;
 }
 
@@ -135,9 +145,10 @@ std::string longest_phase(const result::Result& r) {
       std::max_element(phases.begin(), phases.end(), [](const auto& a, const auto& b) { return a.ps < b.ps; });
   std::string name = longest->name;
   name[0] = static_cast<char>(std::toupper(static_cast<unsigned char>(name[0])));
-  return fmt::format("{}, the longest phase: {}, {} of the step; devices are idle {} of their time.", name,
-                     format_time(Time::from_ps(longest->ps)), percent(share_of_step(r, longest->ps)),
-                     percent(r.reinforcement.idle));
+  std::string text = fmt::format("{}, the longest phase: {}, {} of the step", name,
+                                 format_time(Time::from_ps(longest->ps)), percent(share_of_step(r, longest->ps)));
+  if (knows_idle(r)) text += fmt::format("; devices are idle {} of their time", percent(r.reinforcement.idle));
+  return text + '.';
 }
 
 std::string phase_that_does_not_fit(const result::Result& r) {

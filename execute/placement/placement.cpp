@@ -19,6 +19,7 @@
 #include "execute/processes/start_ranks.h"
 #include "execute/rank/run.h"
 #include "execute/transport/gloo/gloo_wire.h"
+#include "sim/account/server_events.h"
 #include "sim/base/diagnostics.h"
 #include "sim/base/interrupt.h"
 #include "sim/plan/performed_keys.h"
@@ -62,7 +63,12 @@ Identity identity_of(const PlacementRequest& request, const plan::Scenario& scen
     identity.emplace_back("--async", c.background ? "given" : "not given");
     identity.emplace_back("--resume", c.resume || c.restarts > 0 ? "given" : "not given");
   }
-  if (scenario.plan.served()) identity.emplace_back("--as-simulated", request.as_simulated ? "given" : "not given");
+  if (scenario.plan.served()) {
+    identity.emplace_back("--as-simulated", request.as_simulated ? "given" : "not given");
+    // It comes from keys that are only simulated otherwise: topology, costs, noise.
+    if (options.server_order != nullptr)
+      identity.emplace_back(kOrderPart, fingerprint_of_text(account::server_event_table(*options.server_order)));
+  }
   identity.emplace_back("--device", cuda ? "cuda" : "cpu");
   identity.emplace_back(kProgramPart, program_fingerprint(lower));
   return identity;

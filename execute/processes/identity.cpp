@@ -199,7 +199,8 @@ Identity unpack_identity(std::string_view bytes) {
 std::string difference_text(std::span<const Identity> identities) {
   std::vector<std::string> lines;
   for (const std::string& name : names_of(identities))
-    if (const Values values = values_of(identities, name); values.size() > 1 && (name != kProgramPart || lines.empty()))
+    if (const Values values = values_of(identities, name);
+        values.size() > 1 && ((name != kProgramPart && name != kOrderPart) || lines.empty()))
       lines.push_back(part_text(name, values));
   if (lines.empty()) return "";
   const std::vector<int> different = different_ranks(identities);
@@ -224,6 +225,12 @@ std::string fingerprint_of_file(const std::string& file) {
   }
   if (in.bad()) return "cannot be read to its end";
   return fmt::format("{} bytes, {}", bytes, hash.text());
+}
+
+std::string fingerprint_of_text(std::string_view text) {
+  Hash hash;
+  hash.add(text.data(), text.size());
+  return hash.text();
 }
 
 std::string fingerprint_of(const program::Program& program) {

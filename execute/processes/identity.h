@@ -17,8 +17,9 @@ namespace rehearse::execute {
 // Names and values; a value says all there is to say of what it names.
 using Identity = std::vector<std::pair<std::string, std::string>>;
 
-// The part that follows from the others: named only if no other differs.
+// Parts that follow from others: named only if no other differs.
 inline constexpr const char* kProgramPart = "lowered program";
+inline constexpr const char* kOrderPart = "simulated order";
 
 // The processes of a run were not started alike. An empty text if another process tells the user.
 class RanksDiffer : public std::runtime_error {
@@ -37,5 +38,6 @@ std::string difference_text(std::span<const Identity> identities);
 // of a file "35149 bytes, 0123...", or why it cannot be read; of what a program holds.
 std::string fingerprint_of_file(const std::string& file);
 std::string fingerprint_of(const program::Program& program);
+std::string fingerprint_of_text(std::string_view text);
 
 }  // namespace rehearse::execute

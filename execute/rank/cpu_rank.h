@@ -12,6 +12,7 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "execute/history.h"
@@ -42,6 +43,8 @@ class CpuRank final : public Rank {
   int rank() const override { return rank_; }
   const Timeline& timeline() const override { return timeline_; }
   const std::vector<Shares>& shares() const override { return shares_; }
+  // Those of the steps since the last call, which are forgotten; while the rank stands between two steps of a phase.
+  std::vector<Shares> take_shares() { return std::exchange(shares_, {}); }
   std::vector<result::OpRecord> records() const override;
   std::vector<float> parameters() const override;
   std::vector<float> loss_scale() const override;

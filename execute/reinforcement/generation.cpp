@@ -58,6 +58,12 @@ std::int64_t KeyValueCache::bytes() const {
   return static_cast<std::int64_t>(ranks_.size()) * sequences_ * tokens_ * bytes_per_token();
 }
 
+std::int64_t KeyValueCache::bytes(const plan::Scenario& replica, std::int64_t sequences, std::int64_t tokens) {
+  const std::int64_t heads = std::max<std::int64_t>(1, replica.model.kv_heads / replica.plan.tensor);
+  return replica.plan.tensor * sequences * tokens * replica.model.layers * heads *
+         (replica.model.head_dim + replica.model.value_dim()) * static_cast<std::int64_t>(sizeof(float));
+}
+
 void KeyValueCache::put(int rank, std::int64_t layer, std::int64_t sequence, std::int64_t token, In qkv,
                         std::int64_t row) {
   REHEARSE_CHECK(token < tokens_, "token {} of {} that are cached", token, tokens_);
@@ -115,6 +121,7 @@ void GenerationSteps::attend(const program::Attention& a, const program::Op& op,
   kernels::AttentionShape s{a.micro_batch, a.heads, a.kv_heads, 1, a.head_dim, true, a.value_dim};
   s.window = a.cached + 1;  // as many as there ever are, or as a window has beside the token itself
   s.softcap = a.softcap, s.score_scale = a.score_scale;
+  s.alibi_heads = a.alibi_heads, s.first_head = c.tensor_coordinate * a.heads;
   c.device.cached_attention(s, sequences, qkv, out);
 }
 

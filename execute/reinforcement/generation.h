@@ -21,7 +21,8 @@ class KeyValueCache {
  public:
   KeyValueCache(const plan::Scenario& replica, std::int64_t sequences, std::int64_t tokens);
   float* at(int rank, std::int64_t layer, std::int64_t sequence, std::int64_t token);
-  std::int64_t bytes() const;            // of all ranks
+  std::int64_t bytes() const;  // of all ranks
+  static std::int64_t bytes(const plan::Scenario& replica, std::int64_t sequences, std::int64_t tokens);
   std::int64_t bytes_per_token() const;  // of a rank
   // Those of row `row` of packed qkv.
   void put(int rank, std::int64_t layer, std::int64_t sequence, std::int64_t token, kernels::In qkv, std::int64_t row);
@@ -82,6 +83,7 @@ class Replica {
   // The tokens of these sequences. In one thread.
   void generate(Rollout& rollout, const std::vector<std::int64_t>& sequences, std::int64_t step);
   std::vector<PhaseRun*> runs() { return {&prefill_run_, &decode_run_}; }
+  const PhaseRun& decode_run() const { return decode_run_; }
   const KeyValueCache& cache() const { return cache_; }
 
   // Of the last generate().

@@ -27,12 +27,37 @@ std::int64_t memory_here() {
   return static_cast<std::int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE);
 }
 
-// A run of a phase, and how many steps it had done at the end of each step of the training.
+// A run of a phase, and what its ranks' steps were in each step of the training.
 struct Phase {
   PhaseRun* run = nullptr;
-  int first_rank = 0;  // of the whole
-  std::vector<std::int64_t> marks;
+  int first_rank = 0;                        // of the whole
+  std::vector<std::vector<Shares>> by_step;  // and rank
 };
+
+std::int64_t generating_ranks(const plan::Scenario& s) {
+  return s.reinforcement.colocated() ? s.cluster.gpus : s.reinforcement.generation.gpus;
+}
+
+std::int64_t longest_sequence(const LearningPlan& plan) {
+  return plan.scenario->reinforcement.prompt_tokens +
+         *std::max_element(plan.response_lengths.begin(), plan.response_lengths.end());
+}
+
+// Before any of it is taken.
+void check_memory(const LearningPlan& plan) {
+  const plan::Reinforcement& r = plan.scenario->reinforcement;
+  const std::int64_t replicas = generating_ranks(*plan.scenario) / r.generation.tensor;
+  const std::int64_t ranks = planned_bytes(plan.scoring) * (r.reference ? 2 : 1) + planned_bytes(plan.update) +
+                             replicas * (planned_bytes(plan.prefill) + planned_bytes(plan.decode));
+  const std::int64_t caches =
+      replicas *
+      KeyValueCache::bytes(*plan.decode.scenario, plan.decode.scenario->plan.micro_batch, longest_sequence(plan));
+  if (ranks + caches > memory_here())
+    throw DoesNotFit(
+        fmt::format("does not fit in memory: the phases' ranks need {} and caches of keys and values {} "
+                    "of this machine's {}",
+                    format_bytes(Bytes(ranks)), format_bytes(Bytes(caches)), format_bytes(Bytes(memory_here()))));
+}
 
 class Learner {
  public:
@@ -47,7 +72,7 @@ class Learner {
         reference_(plan.scoring, scored_, true),
         updates_(plan.update, trained_, r_) {
     const auto training = static_cast<int>(scenario_.cluster.gpus);
-    generating_ = r_.colocated() ? training : static_cast<int>(r_.generation.gpus);
+    generating_ = static_cast<int>(generating_ranks(scenario_));
     Options own;
     own.timeout = options.timeout, own.poll = options.poll;
     const int threads = threads_per_rank(scenario_, training);
@@ -59,10 +84,14 @@ class Learner {
     own.before_op = options.before_op;
     update_run_ = make(plan.update, trained_, updates_, static_cast<int>(options.steps * updates_a_step()), true);
     own.before_op = nullptr, own.poll = nullptr;  // these are of threads of their own
-    const std::int64_t longest = r_.prompt_tokens + *std::max_element(lengths_.begin(), lengths_.end());
-    for (std::int64_t k = 0; k < generating_ / r_.generation.tensor; ++k)
-      replicas_.push_back(
-          std::make_unique<Replica>(plan.prefill, plan.decode, threads_per_rank(scenario_, generating_), own, longest));
+    for (int k = 0; k < generating_ / r_.generation.tensor; ++k) {
+      if (options.before_generating_op)
+        own.before_op = [&options, k](int rank, std::int64_t step, const program::Op& op) {
+          options.before_generating_op(k, rank, step, op);
+        };
+      replicas_.push_back(std::make_unique<Replica>(plan.prefill, plan.decode, threads_per_rank(scenario_, generating_),
+                                                    own, longest_sequence(plan)));
+    }
     for (PhaseRun* run : {actor_run_.get(), reference_run_.get(), update_run_.get()})
       if (run != nullptr) phases_.push_back({run, 0, {}});
     int first = r_.colocated() ? 0 : training;
@@ -70,7 +99,6 @@ class Learner {
       for (PhaseRun* run : replica->runs()) phases_.push_back({run, first, {}});
       first += static_cast<int>(r_.generation.tensor);
     }
-    check_memory();
   }
 
   LearningOutcome run() {
@@ -79,7 +107,7 @@ class Learner {
     const Clock::time_point began = Clock::now();
     for (int step = 0; step < options_.steps; ++step) {
       out.steps.push_back(one_step(step));
-      for (Phase& phase : phases_) phase.marks.push_back(phase.run->steps_done());
+      for (Phase& phase : phases_) phase.by_step.push_back(phase.run->take_shares());
       if (options_.on_step) options_.on_step(step, out.steps.back());
     }
     if (options_.keep_parameters) out.parameters = update_run_->parameters();
@@ -91,15 +119,6 @@ class Learner {
 
  private:
   std::int64_t updates_a_step() const { return r_.epochs * r_.sequences() / scenario_.training.global_batch; }
-
-  void check_memory() const {
-    std::int64_t needed = 0;
-    for (const Phase& phase : phases_) needed += phase.run->planned_bytes();
-    for (const auto& replica : replicas_) needed += replica->cache().bytes();
-    if (needed > memory_here())
-      throw DoesNotFit(fmt::format("does not fit in memory: the phases' ranks and caches need {} of this machine's {}",
-                                   format_bytes(Bytes(needed)), format_bytes(Bytes(memory_here()))));
-  }
 
   // What `work` takes, in seconds.
   template <class Work>
@@ -175,7 +194,14 @@ class Learner {
     }
     for (std::thread& thread : threads) thread.join();
     if (told) std::rethrow_exception(told);
-    if (first >= 0) std::rethrow_exception(errors[static_cast<std::size_t>(first.load())]);
+    if (first < 0) return;
+    try {
+      std::rethrow_exception(errors[static_cast<std::size_t>(first.load())]);
+    } catch (const RankFailure& failure) {
+      throw RankFailure(
+          fmt::format("replica {} of {} that generate: {}", first.load(), replicas_.size(), failure.what()),
+          failure.left());
+    }
   }
 
   std::vector<std::int64_t> sequences_of(std::size_t replica) const {
@@ -188,9 +214,20 @@ class Learner {
   void move_weights() {
     const Parameters weights = update_run_->parameters();
     actor_run_->assign(weights);
-    moved_ = 0;
     for (const auto& replica : replicas_)
-      for (PhaseRun* run : replica->runs()) moved_ += run->assign(weights);
+      for (PhaseRun* run : replica->runs()) run->assign(weights);
+  }
+
+  // A step: a copy of each replica's weights, but for what its devices have as ranks that train.
+  std::int64_t moved_bytes() const {
+    std::int64_t bytes = 0;
+    int device = 0;
+    for (const auto& replica : replicas_)
+      for (int rank = 0; rank < static_cast<int>(r_.generation.tensor); ++rank, ++device) {
+        const PhaseRun& run = replica->decode_run();
+        bytes += r_.colocated() ? run.missing_bytes(rank, *update_run_, device) : run.parameter_bytes(rank);
+      }
+    return bytes;
   }
 
   void describe(LearningOutcome& out) const {
@@ -253,7 +290,7 @@ class Learner {
     f.cache_bytes_per_token = replicas_.front()->cache().bytes_per_token();
     f.cache_bytes = replicas_.front()->cache().bytes() / r_.generation.tensor;
     f.most_cached_bytes = most_cached * f.cache_bytes_per_token;
-    f.moved_bytes = moved_;
+    f.moved_bytes = moved_bytes();
     const auto add = [&f](const char* name, const char* devices, double seconds) {
       f.phases.push_back({name, devices, Time::from_seconds(seconds).ps(), 0, 0});
     };
@@ -275,13 +312,10 @@ class Learner {
     const auto ranks = static_cast<std::size_t>(scenario_.cluster.gpus + r_.generation.gpus);
     StepShares all(ranks, std::vector<Shares>(steps.size()));
     for (const Phase& phase : phases_) {
-      const std::vector<std::vector<Shares>> own = phase.run->shares();
-      for (std::size_t rank = 0; rank < own.size(); ++rank)
-        for (std::size_t step = 0; step < steps.size(); ++step) {
+      for (std::size_t step = 0; step < steps.size(); ++step)
+        for (std::size_t rank = 0; rank < phase.by_step[step].size(); ++rank) {
           Shares& sum = all[static_cast<std::size_t>(phase.first_rank) + rank][step];
-          const std::int64_t begin = step == 0 ? 0 : phase.marks[step - 1];
-          for (auto s = static_cast<std::size_t>(begin); s < static_cast<std::size_t>(phase.marks[step]); ++s)
-            for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += own[rank][s][i];
+          for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += phase.by_step[step][rank][i];
         }
     }
     for (std::vector<Shares>& rank : all)
@@ -310,7 +344,6 @@ class Learner {
   const LearningOptions& options_;
   std::vector<std::int64_t> lengths_;
   int generating_ = 1;
-  std::int64_t moved_ = 0;
   Rollout rollout_;  // of the step; outlives ranks that are at it when the run fails
   RolloutData scored_, trained_;
   ScoringSteps actor_, reference_;
@@ -339,6 +372,9 @@ void check_learnable(const plan::Scenario& scenario, int steps) {
          fmt::format("generation while others train is not performed yet{}", kSimulated), "false");
   refuse(r.generation.step_overhead > Time(), "reinforcement.generation.overhead",
          "what a host takes between decode steps is measured, not given, where these are performed", "0");
+  refuse(scenario.places.contains("reinforcement.generation.memory"), "reinforcement.generation.memory",
+         "a device's part of the memory is not kept to where ranks share this machine's: all phases lie there at once",
+         "leave it out, and bound the cache by reinforcement.generation.sequences");
   refuse(r.samples < 2, "reinforcement.samples",
          "a single response to a prompt has no group that its advantage could be told by", "2 or more");
   refuse(r.rule_modulus > scenario.model.vocab, "reinforcement.rule_modulus",
@@ -356,18 +392,13 @@ void check_learnable(const plan::Scenario& scenario, int steps) {
   refuse(ranks > kMaxRanks, "cluster.gpus",
          fmt::format("{} ranks as threads of this machine; at most {} are performed", ranks, kMaxRanks),
          "rehearse simulate takes any number");
-  const std::int64_t rows = r.scoring_micro_batch > 0 ? r.scoring_micro_batch : scenario.plan.micro_batch,
-                     unit = rows * scenario.plan.data;
-  refuse(r.sequences() % unit != 0, "reinforcement.scoring_micro_batch",
-         fmt::format("{} sequences are no whole micro-batches of {} on {} replicas, which they are scored in",
-                     r.sequences(), rows, scenario.plan.data),
-         "a divisor of the sequences of a replica");
   refuse(steps < 1, "", fmt::format("{} steps; at least one", steps), "");
   problems.throw_if_any();
 }
 
 LearningOutcome learn(const LearningPlan& plan, const LearningOptions& options) {
   check_learnable(*plan.scenario, options.steps);
+  check_memory(plan);
   return Learner(plan, options).run();
 }
 

@@ -45,6 +45,8 @@ struct LearningOptions {
   // After a step's update, for those who compare.
   std::function<void(int step, const Rollout& rollout, const std::vector<double>& losses)> on_rollout;
   std::function<void(int rank, std::int64_t step, const program::Op& op)> before_op;  // of an update
+  // Of a prefill or decode step of a replica, whose rank it is.
+  std::function<void(int replica, int rank, std::int64_t step, const program::Op& op)> before_generating_op;
 };
 
 struct LearningOutcome {

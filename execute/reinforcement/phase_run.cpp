@@ -7,12 +7,23 @@
 
 #include "execute/processes/local_world.h"
 #include "execute/program_check.h"
-#include "execute/rank/cpu_rank.h"
 #include "execute/rank/initial_values.h"
 #include "sim/base/check.h"
 #include "sim/base/half.h"
 
 namespace rehearse::execute {
+namespace {
+
+std::int64_t bytes_of(const std::vector<Timeline>& timelines, const plan::RankGrid& grid) {
+  std::int64_t sum = 0;
+  for (int r = 0; r < grid.ranks(); ++r) {
+    const auto& memory = timeline_of(timelines, grid, r).memory;
+    sum += memory.arena_bytes + memory.host_bytes;
+  }
+  return sum;
+}
+
+}  // namespace
 
 // Without a deadline: who asks for steps is at work, or has the world stopped.
 bool AskedSteps::begin(int rank, std::int64_t step, const RankMemory& memory) {
@@ -84,6 +95,17 @@ void PhaseRun::wait(const Ready& ready) {
       lock.unlock();
       fail();
     }
+    if (options_.poll) {
+      lock.unlock();
+      try {
+        options_.poll();
+      } catch (...) {
+        stop();
+        throw;
+      }
+      lock.lock();
+      if (ready()) return;
+    }
     asked_.changed_.wait_for(lock, kLook);
   }
 }
@@ -133,10 +155,12 @@ void PhaseRun::finish() {
   for (const auto& rank : ranks_) rank->join();
 }
 
-std::vector<std::vector<Shares>> PhaseRun::shares() const {
-  std::vector<std::vector<Shares>> all;
-  for (const auto& rank : ranks_) all.push_back(rank->shares());
-  return all;
+std::vector<Shares> PhaseRun::take_shares() {
+  std::vector<Shares> sums(ranks_.size(), Shares{});
+  for (std::size_t rank = 0; rank < ranks_.size(); ++rank)
+    for (const Shares& step : ranks_[rank]->take_shares())
+      for (std::size_t i = 0; i < step.size(); ++i) sums[rank][i] += step[i];
+  return sums;
 }
 
 std::int64_t PhaseRun::held_bytes() const {
@@ -146,12 +170,12 @@ std::int64_t PhaseRun::held_bytes() const {
 }
 
 std::int64_t PhaseRun::planned_bytes() const {
-  std::int64_t sum = 0;
-  for (int r = 0; r < grid_.ranks(); ++r) {
-    const auto& memory = run_->timeline(r).memory;
-    sum += memory.arena_bytes + memory.host_bytes;
-  }
-  return sum;
+  return bytes_of(timelines_, grid_);
+}
+
+std::int64_t planned_bytes(const PhasePlan& plan) {
+  const plan::RankGrid grid = plan.scenario->grid();
+  return bytes_of(make_timelines(*plan.program, grid), grid);
 }
 
 Parameters PhaseRun::parameters() const {
@@ -162,8 +186,7 @@ Parameters PhaseRun::parameters() const {
 }
 
 // Where one has a longer vocabulary's table than the other, both padded, the rows that both have are the same.
-std::int64_t PhaseRun::assign(const Parameters& whole) {
-  std::int64_t bytes = 0;
+void PhaseRun::assign(const Parameters& whole) {
   for (int r = 0; r < grid_.ranks(); ++r) {
     const Timeline& timeline = run_->timeline(r);
     const RankMemory& memory = asked_.memories_[static_cast<std::size_t>(r)];
@@ -180,10 +203,49 @@ std::int64_t PhaseRun::assign(const Parameters& whole) {
         if (begin >= end) continue;
         from_float(p.type, found->second.data() + global, end - begin,
                    memory.at(p.offset + (begin - p.first) * size_of(p.type)));
-        bytes += (end - begin) * size_of(p.type);
       }
     }
   }
+}
+
+std::map<std::string, std::vector<PhaseRun::Stretch>> PhaseRun::stretches(int rank) const {
+  std::map<std::string, std::vector<Stretch>> all;
+  const Timeline& timeline = run_->timeline(rank);
+  for (const Piece& p : parameter_pieces(timeline, grid_, rank)) {
+    const program::Buffer& b = timeline.role->buffers[static_cast<std::size_t>(p.buffer)];
+    for (const Extent& e : extents_of(b, grid_.coordinate(rank, Axis::tensor), grid_.position(rank, b.init.spread))) {
+      const std::int64_t begin = std::max(e.local, p.first), end = std::min(e.local + e.count, p.first + p.count);
+      if (begin < end) all[parameter_name(b)].push_back({e.global + begin - e.local, e.global + end - e.local, p.type});
+    }
+  }
+  for (auto& [name, of] : all) {  // a table that a stage has twice lies there twice
+    std::sort(of.begin(), of.end(), [](const Stretch& a, const Stretch& b) { return a.begin < b.begin; });
+    std::int64_t known = 0;
+    for (Stretch& s : of) s.begin = std::max(s.begin, known), s.end = std::max(s.begin, s.end), known = s.end;
+  }
+  return all;
+}
+
+std::int64_t PhaseRun::missing_bytes(int rank, const PhaseRun& other, int other_rank) const {
+  const auto held = other.stretches(other_rank);
+  std::int64_t bytes = 0;
+  for (const auto& [name, of] : stretches(rank)) {
+    const auto there = held.find(name);
+    for (const Stretch& own : of) {
+      std::int64_t missing = own.end - own.begin;
+      if (there != held.end())
+        for (const Stretch& s : there->second)
+          missing -= std::max<std::int64_t>(0, std::min(own.end, s.end) - std::max(own.begin, s.begin));
+      bytes += missing * size_of(own.type);
+    }
+  }
+  return bytes;
+}
+
+std::int64_t PhaseRun::parameter_bytes(int rank) const {
+  std::int64_t bytes = 0;
+  for (const auto& [name, of] : stretches(rank))
+    for (const Stretch& s : of) bytes += (s.end - s.begin) * size_of(s.type);
   return bytes;
 }
 

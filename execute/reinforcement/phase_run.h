@@ -6,12 +6,14 @@
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <vector>
 
 #include "execute/performer.h"
+#include "execute/rank/cpu_rank.h"
 #include "execute/rank/phase_steps.h"
 #include "execute/rank/run.h"
 
@@ -40,6 +42,9 @@ class AskedSteps : public PhaseSteps {
   std::vector<RankMemory> memories_;
 };
 
+// Of all ranks' arenas.
+std::int64_t planned_bytes(const PhasePlan& plan);
+
 class PhaseRun {
  public:
   // `steps`: what learning rates know of; a step asked for is another. `losses`: each step's is taken.
@@ -50,27 +55,36 @@ class PhaseRun {
   PhaseRun& operator=(const PhaseRun&) = delete;
 
   void start();  // and waits until all ranks stand
-  // A step of all ranks. Throws RankFailure.
+  // A step of all ranks. Throws RankFailure, and what Options::poll throws.
   void step();
   double loss();  // of the last step
-  void finish();  // after which shares() are
-  std::int64_t steps_done() const { return asked_.asked_; }
-  std::vector<std::vector<Shares>> shares() const;  // by rank and step
+  void finish();
+  // While the ranks stand: sums over the steps since the last call, by rank.
+  std::vector<Shares> take_shares();
   std::int64_t held_bytes() const;
   std::int64_t planned_bytes() const;
 
   const plan::Scenario& scenario() const { return *plan_.scenario; }
   const program::Program& program() const { return *plan_.program; }
   const plan::RankGrid& grid() const { return grid_; }
-  // While the ranks stand: all parameters, and others in their place; how many bytes were written.
+  // While the ranks stand: all parameters, and others in their place.
   Parameters parameters() const;
-  std::int64_t assign(const Parameters& whole);
+  void assign(const Parameters& whole);
+  // Of the parameters that a rank of ours reads: what a rank of `other` does not hold.
+  std::int64_t missing_bytes(int rank, const PhaseRun& other, int other_rank) const;
+  std::int64_t parameter_bytes(int rank) const;
   void stop() { world_->stop().request(); }
 
  private:
   template <class Ready>
   void wait(const Ready& ready);
   [[noreturn]] void fail();
+  struct Stretch {
+    std::int64_t begin = 0, end = 0;  // of the whole parameter
+    DType type = DType::f32;
+  };
+  // By parameter, each element once.
+  std::map<std::string, std::vector<Stretch>> stretches(int rank) const;
 
   PhasePlan plan_;
   AskedSteps& asked_;
@@ -80,7 +94,7 @@ class PhaseRun {
   std::unique_ptr<World> world_;
   std::unique_ptr<Run> run_;
   std::vector<int> reporters_;
-  std::vector<std::unique_ptr<Rank>> ranks_;
+  std::vector<std::unique_ptr<CpuRank>> ranks_;
   bool started_ = false;
 };
 

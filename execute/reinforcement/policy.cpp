@@ -21,9 +21,9 @@ float* fp32(const Out& operand) {
   return static_cast<float*>(operand.data);
 }
 
-// Operands of cross-entropy (sim/program/op.h): what adds up the loss is written last.
-float* loss_of(std::span<const Out> writes) {
-  return fp32(writes.back());
+// What adds up the loss among what cross-entropy writes (sim/program/op.h), behind which there may be scratch.
+float* loss_of(const program::CrossEntropy& e, std::span<const Out> writes) {
+  return fp32(writes[e.part == CrossEntropyPart::fused_forward ? 1 : 0]);
 }
 
 }  // namespace
@@ -97,10 +97,10 @@ void UpdateSteps::perform(const program::Op& op, std::span<const Out> reads, std
       float not_asked_for = 0;
       c.device.cross_entropy_forward(e->rows, e->cols, e->valid_cols, e->scale, reads[0],
                                      static_cast<const std::int32_t*>(reads[1].data), fp32(writes[0]), &not_asked_for);
-      return add_losses(*e, reads, writes, loss_of(writes), c);
+      return add_losses(*e, reads, writes, loss_of(*e, writes), c);
     }
     case CrossEntropyPart::loss:
-      return add_losses(*e, reads, writes, loss_of(writes), c);
+      return add_losses(*e, reads, writes, loss_of(*e, writes), c);
     case CrossEntropyPart::backward: {
       call_kernel(op, reads, writes, c);
       std::vector<float> rows(static_cast<std::size_t>(e->rows), 0.0F);

@@ -31,12 +31,14 @@ void CpuKernels::cached_attention(const AttentionShape& s, std::span<const Cache
       const float* const keys = cached.keys_values + head / view.group * (s.head_dim + s.values());
       const std::int64_t first = s.window > 0 ? std::max<std::int64_t>(0, cached.tokens - s.window) : 0;
       scores.assign(static_cast<std::size_t>(cached.tokens - first), 0);
+      const float slope = s.alibi_heads > 0 ? s.slope(head) : 0;
       float largest = std::numeric_limits<float>::lowest();
       for (std::int64_t t = first; t < cached.tokens; ++t) {
         float sum = 0;
         for (std::int64_t d = 0; d < s.head_dim; ++d) sum += query[d] * keys[t * row + d];
         sum *= static_cast<float>(s.scale());
         if (s.softcap > 0) sum = static_cast<float>(s.softcap * std::tanh(static_cast<double>(sum) / s.softcap));
+        sum += slope * static_cast<float>(t - (cached.tokens - 1));
         scores[static_cast<std::size_t>(t - first)] = sum;
         largest = std::max(largest, sum);
       }

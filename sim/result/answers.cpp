@@ -233,7 +233,8 @@ void write_servers(const ParameterServers& p, JsonWriter& json) {
   json.key("bound_by").text(p.bound_by).key("busy").real(p.busy).close('}');
 }
 
-void write_reinforcement(const Reinforcement& f, JsonWriter& json) {
+// Which devices idle is not measured.
+void write_reinforcement(const Reinforcement& f, bool idle, JsonWriter& json) {
   json.key("reinforcement").open('{').key("algorithm").text(f.algorithm).key("colocated").boolean(f.colocated);
   json.key("asynchronous").boolean(f.asynchronous).key("prompts").integer(f.prompts).key("samples").integer(f.samples);
   json.key("updates").integer(f.updates).key("update_s").seconds(f.update_ps);
@@ -243,9 +244,12 @@ void write_reinforcement(const Reinforcement& f, JsonWriter& json) {
   json.key("phases").open('[');
   for (const ReinforcementPhase& p : f.phases) {
     json.open('{').key("name").text(p.name).key("devices").text(p.devices).key("time_s").seconds(p.ps);
-    json.key("idle").real(p.idle).key("peak_bytes").integer(p.peak_bytes).close('}');
+    if (idle) json.key("idle").real(p.idle);
+    json.key("peak_bytes").integer(p.peak_bytes).close('}');
   }
-  json.close(']').key("idle").real(f.idle).key("generation").open('{').key("replicas").integer(f.replicas);
+  json.close(']');
+  if (idle) json.key("idle").real(f.idle);
+  json.key("generation").open('{').key("replicas").integer(f.replicas);
   json.key("prefill_s").seconds(f.prefill_ps).key("decode_s").seconds(f.decode_ps);
   json.key("decode_steps").integer(f.decode_steps).key("sequences_at_once").integer(f.sequences_at_once);
   json.key("tokens_per_s").real(f.generated_tokens_per_s).key("cache_bytes").integer(f.cache_bytes);
@@ -295,7 +299,7 @@ void write_answers(const Result& r, JsonWriter& json) {
   if (r.local_steps.known) write_local_steps(r.local_steps, json);
   if (r.first_weights.known) write_first_weights(r.first_weights, json);
   if (r.servers.known) write_servers(r.servers, json);
-  if (r.reinforcement.known) write_reinforcement(r.reinforcement, json);
+  if (r.reinforcement.known) write_reinforcement(r.reinforcement, r.source != "measured", json);
 }
 
 }  // namespace rehearse::result

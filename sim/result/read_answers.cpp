@@ -294,9 +294,10 @@ void read_reinforcement(JsonReader& in, const Json& document, Result& r) {
   f.generating_gpus = read_count(in, from, path, "generating_gpus", 1);
   for_objects(in, from, path, "phases", [&](const Json& item, const std::string& at) {
     f.phases.push_back({in.text(item, at, "name"), in.text(item, at, "devices"), in.picoseconds(item, at, "time_s"),
-                        in.number(item, at, "idle"), read_count(in, item, at, "peak_bytes", 0)});
+                        item.contains("idle") ? in.number(item, at, "idle") : 0,
+                        read_count(in, item, at, "peak_bytes", 0)});
   });
-  f.idle = in.number(from, path, "idle");
+  if (from.contains("idle")) f.idle = in.number(from, path, "idle");
   const std::string inner = path + ".generation";
   const Json& g = in.object(from, path, "generation");
   f.replicas = read_count(in, g, inner, "replicas", 1);

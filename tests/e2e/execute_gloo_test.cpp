@@ -167,6 +167,18 @@ TEST_F(ExecuteGloo, ParameterServersAreToBeOrderedAlike) {
       << r.err;
 }
 
+// The order comes from keys that may differ otherwise.
+TEST_F(ExecuteGloo, ParameterServersAreToHaveOneOrder) {
+  const Outcome r =
+      shell("cd " + folder_ / "" +
+            "; start() { RANK=$1 WORLD_SIZE=3 $REHEARSE execute regression-stale --set cluster.gpus=2 --set "
+            "training.global_batch=16 --set 'noise.rank_step={uniform: [0.2, 5]}' --set noise.seed=$2 --steps 40 "
+            "--ranks gloo --rendezvous meet --interface lo --as-simulated >out$1 2>err$1; echo $? >status$1; }; "
+            "start 0 1 & start 1 77 & start 2 1 & wait; cat status? out?; cat err? >&2");
+  EXPECT_EQ(r.out, "2\n2\n2\n") << r.err;
+  EXPECT_TRUE(has(r.err, "rank 1 was not started as the others\n  simulated order:")) << r.err;
+}
+
 TEST_F(ExecuteGloo, ALinkPlantedInTheRendezvousIsNotFollowed) {
   folder_.write("foreign", "precious");
   const Outcome r = shell("cd " + folder_ / "" + "; mkdir -p meet/rehearse-ranks; ln -s $PWD/foreign " +

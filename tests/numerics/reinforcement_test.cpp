@@ -6,6 +6,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <cmath>
 #include <cstdint>
 #include <filesystem>
@@ -87,7 +89,7 @@ PlainGpt<double> plain_model(const plan::Scenario& scenario) {
                  m.ffn_hidden, m.vocab,  m.max_seq_len, m.tied_embeddings, m.bias};
   if (m.position == model::Position::rope) shape.rope = m.rotated();
   shape.rms_norms = m.norm == model::NormKind::rmsnorm, shape.head_norms = m.qk_norm;
-  shape.window = m.sliding_window;
+  shape.window = m.sliding_window, shape.alibi = m.position == model::Position::alibi;
   return {shape, initial_values(scenario)};
 }
 
@@ -248,19 +250,15 @@ INSTANTIATE_TEST_SUITE_P(
                     PlainCase{"RopeAndGroupedQueries",
                               {"model.position=rope", "model.kv_heads=2", "model.tied_embeddings=false"}},
                     PlainCase{"SlidingWindow", {"model.sliding_window=5"}},
+                    // A bias of keys has no gradient but that of rounding, which Adam makes steps of.
+                    PlainCase{"SlopesByDistance", {"model.position=alibi", "model.bias=false"}},
                     PlainCase{"HeadNorms",
                               {"model={family: llama, layers: 2, hidden: 24, heads: 6, kv_heads: 3, head_dim: 8, "
                                "ffn_hidden: 40, vocab: 61, max_seq_len: 18, qk_norm: true, activation: gelu, dropout: "
                                "0}"}}),
     plain_case_name);
 
-// Whatever the grid, the tokens are those of one rank and the losses, too.
-class LearningGrids : public testing::TestWithParam<PlainCase> {};
-
-TEST_P(LearningGrids, AreOneRank) {
-  static const Learnt one = learn(Case());
-  const Case of(GetParam().assignments);
-  const Learnt learnt = learn(of);
+void expect_same(const Learnt& learnt, const Learnt& one) {
   ASSERT_EQ(learnt.rollouts.size(), one.rollouts.size());
   for (std::size_t step = 0; step < one.rollouts.size(); ++step) {
     for (std::size_t i = 0; i < one.rollouts[step].sequences.size(); ++i) {
@@ -277,6 +275,14 @@ TEST_P(LearningGrids, AreOneRank) {
   }
 }
 
+// Whatever the grid, the tokens are those of one rank and the losses, too.
+class LearningGrids : public testing::TestWithParam<PlainCase> {};
+
+TEST_P(LearningGrids, AreOneRank) {
+  static const Learnt one = learn(Case());
+  expect_same(learn(Case(GetParam().assignments)), one);
+}
+
 INSTANTIATE_TEST_SUITE_P(
     Plans, LearningGrids,
     testing::Values(PlainCase{"Data2", split(2, {})}, PlainCase{"Data2Zero1", split(2, {"plan.zero=1"})},
@@ -286,10 +292,76 @@ INSTANTIATE_TEST_SUITE_P(
                                                                "reinforcement.generation.tensor=2"})},
                     PlainCase{"Data2GeneratesBy2", split(2, {"reinforcement.generation.tensor=2"})},
                     PlainCase{"Pipeline2Data2", split(4, {"plan.pipeline=2", "plan.micro_batch=1"})},
+                    PlainCase{"ScoringByThrees", {"reinforcement.scoring_micro_batch=3"}},
                     PlainCase{"Apart", split(1, {"reinforcement.generation.gpus=2"})},
+                    PlainCase{"TorchDdp", split(2, {"framework=torch-ddp"})},
+                    PlainCase{"TorchFsdp", split(2, {"framework=torch-fsdp", "plan.zero=3"})},
+                    PlainCase{"TorchFsdp2", split(2, {"framework=torch-fsdp2", "plan.zero=3"})},
+                    PlainCase{"Nanotron", split(2, {"framework=nanotron"})},
+                    PlainCase{"Accelerate", split(2, {"framework=accelerate"})},
                     PlainCase{"AllAtOnce", {"reinforcement.generation.sequences=16"}},
                     PlainCase{"OneByOne", {"reinforcement.generation.sequences=1"}}),
     plain_case_name);
+
+// Two micro-batches have all sequences, and the schedule takes four.
+TEST(Learning, IsScoredInAsManyMicroBatchesAsTheScheduleNeeds) {
+  const Learnt one = learn(Case({"model.layers=4"}));
+  expect_same(learn(Case(split(2, {"model.layers=4", "plan.pipeline=2", "plan.schedule=dualpipe_v",
+                                   "plan.micro_batch=2", "reinforcement.scoring_micro_batch=8"}))),
+              one);
+}
+
+// As with_chosen_layers of the command chooses them, where the file still says by_time.
+TEST(Learning, PerformsTheLayersThatWereChosen) {
+  Case of(split(2, {"model.layers=4", "plan.pipeline=2", "plan.layers_per_stage=by_time"}));
+  of.scenario.plan.layers_by_time = false;
+  of.scenario.plan.layers_per_stage = {3, 1};
+  const run::PerformedPhases phases = of.phases();
+  EXPECT_EQ(phases.scoring.scenario.plan.layers_per_stage, (std::vector<std::int64_t>{3, 1}));
+  EXPECT_EQ(phases.update.scenario.plan.layers_per_stage, (std::vector<std::int64_t>{3, 1}));
+  expect_same(learn(of), learn(Case({"model.layers=4"})));
+}
+
+// Slopes are of the model's heads, not of a rank's.
+TEST(Learning, SlopesByDistanceAreTheSameOnTwoTensorRanks) {
+  const Learnt one = learn(Case({"model.position=alibi"}), 2),
+               two = learn(
+                   Case(split(2, {"model.position=alibi", "plan.tensor=2", "reinforcement.generation.tensor=2"})), 2);
+  for (std::size_t step = 0; step < 2; ++step)
+    for (std::size_t i = 0; i < one.rollouts[step].sequences.size(); ++i)
+      EXPECT_EQ(two.rollouts[step].sequences[i].tokens, one.rollouts[step].sequences[i].tokens) << step << ' ' << i;
+}
+
+// In 16 bits what one framework's kernels keep beside the loss has other types. The first step's tokens are by the same
+// weights and kernels.
+TEST(Learning, FrameworksHaveTheSameLossesIn16Bits) {
+  const Learnt own = learn(Case(split(2, {"training.precision=bf16"})), 1),
+               fsdp = learn(Case(split(2, {"training.precision=bf16", "framework=torch-fsdp", "plan.zero=3"})), 1);
+  for (std::size_t i = 0; i < own.rollouts[0].sequences.size(); ++i)
+    ASSERT_EQ(fsdp.rollouts[0].sequences[i].tokens, own.rollouts[0].sequences[i].tokens) << i;
+  ASSERT_EQ(fsdp.losses[0].size(), own.losses[0].size());
+  double largest = 0;
+  for (std::size_t u = 0; u < own.losses[0].size(); ++u) {
+    EXPECT_NEAR(fsdp.losses[0][u], own.losses[0][u], 5e-3) << u;
+    largest = std::max(largest, std::abs(fsdp.losses[0][u]));
+  }
+  EXPECT_GT(largest, 2e-2) << "no loss that could be told from none";
+}
+
+TEST(Learning, EachStepHasItsOwnShares) {
+  const Learnt learnt = learn(Case(split(2, {})));
+  ASSERT_EQ(learnt.outcome.shares.size(), 2U);
+  for (const auto& steps : learnt.outcome.shares) {
+    ASSERT_EQ(steps.size(), learnt.outcome.steps.size());
+    for (std::size_t step = 0; step < steps.size(); ++step) {
+      std::int64_t sum = 0;
+      for (const std::int64_t share : steps[step]) sum += share;
+      EXPECT_EQ(sum, Time::from_seconds(learnt.outcome.steps[step].seconds()).ps());
+      const std::int64_t compute = steps[step][static_cast<std::size_t>(result::Share::compute)];
+      EXPECT_GT(compute, sum / 100) << "step " << step;
+    }
+  }
+}
 
 TEST(Learning, TwoRunsAreTheSameBits) {
   const Case of(split(2, {}));
@@ -336,6 +408,23 @@ TEST(Learning, ARankThatThrowsEndsTheRunWithItsNameAndPlace) {
   }
 }
 
+TEST(Learning, ARankThatThrowsWhileGeneratingEndsTheOtherReplicas) {
+  const Case of(split(2, {}));
+  execute::LearningOptions options;
+  options.before_generating_op = [](int replica, int rank, std::int64_t step, const program::Op& op) {
+    if (replica == 1 && rank == 0 && step == 3 && op.name == "layer1.mlp.up.forward")
+      throw std::runtime_error("out of words");
+  };
+  try {
+    learn(of, kSteps, options);
+    FAIL() << "the run goes on";
+  } catch (const execute::RankFailure& error) {
+    const std::string text = error.what();
+    EXPECT_NE(text.find("replica 1 of 2 that generate: rank 0"), std::string::npos) << text;
+    EXPECT_NE(text.find("out of words"), std::string::npos) << text;
+  }
+}
+
 TEST(Learning, ARankThatStopsAnsweringIsNamedAfterTheTimeout) {
   const Case of(split(2, {"plan.tensor=2"}));
   execute::LearningOptions options;
@@ -360,6 +449,53 @@ TEST(Learning, TheCallersExceptionEndsTheRunAndIsThrownOn) {
     if (++looked == 3) throw std::domain_error("enough");
   };
   EXPECT_THROW(learn(of, 1000, options), std::domain_error);
+}
+
+// The rank of an update stands until the caller has been asked.
+TEST(Learning, TheCallersExceptionEndsAnUpdateUnderWay) {
+  const Case of;
+  execute::LearningOptions options;
+  std::atomic<bool> updating = false, told = false;
+  bool in_time = false;
+  options.before_op = [&](int, std::int64_t, const program::Op&) {
+    if (updating.exchange(true)) return;
+    const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+    while (!told && std::chrono::steady_clock::now() < until) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    in_time = told;
+  };
+  options.poll = [&] {
+    if (!updating) return;
+    told = true;
+    throw std::domain_error("enough");
+  };
+  EXPECT_THROW(learn(of, kSteps, options), std::domain_error);
+  EXPECT_TRUE(in_time);
+}
+
+TEST(Learning, WhatDoesNotFitIsRefusedBeforeItIsTaken) {
+  const Case of({"training.seq_len=20000000", "model.max_seq_len=20000000", "reinforcement.prompt_tokens=19999990"});
+  try {
+    learn(of, 1);
+    FAIL() << "it fits";
+  } catch (const execute::DoesNotFit& error) {
+    const std::string text = error.what();
+    EXPECT_NE(text.find("the phases' ranks need "), std::string::npos) << text;
+    EXPECT_NE(text.find(" and caches of keys and values "), std::string::npos) << text;
+  }
+}
+
+// Colocated, a device that generates has what it trains.
+TEST(Learning, WeightsMoveOnceToEachDeviceThatLacksThem) {
+  const auto moved = [](std::vector<std::string> assignments) {
+    return learn(Case(std::move(assignments)), 1).outcome.result.reinforcement.moved_bytes;
+  };
+  const Learnt one = learn(Case(), 1);
+  std::int64_t weights = 0;
+  for (const auto& [name, values] : one.outcome.parameters) weights += 4 * static_cast<std::int64_t>(values.size());
+  EXPECT_EQ(one.outcome.result.reinforcement.moved_bytes, 0);
+  EXPECT_EQ(moved(split(2, {})), 0);
+  EXPECT_EQ(moved(split(1, {"reinforcement.generation.gpus=2"})), 2 * weights);
+  EXPECT_EQ(moved(split(2, {"plan.zero=3"})), 2 * weights - weights);
 }
 
 }  // namespace

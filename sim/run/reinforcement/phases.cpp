@@ -2,10 +2,13 @@
 #include "sim/run/reinforcement/phases.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "sim/lower/lower.h"
+#include "sim/plan/schedule/schedule.h"
 #include "sim/run/reinforcement/rollout.h"
 
 namespace rehearse::run {
@@ -44,6 +47,18 @@ plan::Scenario replica_scenario(const plan::Scenario& scenario, const std::vecto
   return with_assignments(scenario, assignments, std::move(more), options);
 }
 
+// Of the schedules' least numbers of micro-batches dualpipe_v's, 2 x pipeline, is the largest.
+std::int64_t whole_rows(const plan::Scenario& scenario, std::int64_t rows, std::int64_t micro_batch) {
+  const plan::Plan& p = scenario.plan;
+  const std::int64_t unit = p.data * micro_batch * (p.chunks > 1 ? p.pipeline : 1);
+  std::int64_t whole = (rows + unit - 1) / unit * unit;
+  const plan::PipelineSchedule& schedule = plan::schedule_of(p.schedule, p.pipeline);
+  const auto micro_batches = [&] { return whole / (p.data * micro_batch); };
+  while (p.pipeline > 1 && micro_batches() < 2 * p.pipeline && !schedule.problems(p, micro_batches()).empty())
+    whole += unit;
+  return whole;
+}
+
 std::int64_t decoded_at_once(const plan::Scenario& scenario) {
   const plan::Reinforcement& r = scenario.reinforcement;
   const std::int64_t gpus = r.colocated() ? scenario.cluster.gpus : r.generation.gpus,
@@ -73,13 +88,18 @@ PerformedPhases performed_phases(const plan::Scenario& scenario, const std::vect
   const auto longest = std::max_element(phases.response_lengths.begin(), phases.response_lengths.end());
   make_forward_only(decode, r.prompt_tokens + *longest);
   lower_to(phases.decode, std::move(decode));
+  // What was left to choose is chosen; the file still leaves it.
+  std::vector<std::string> chosen;
+  if (!scenario.plan.layers_per_stage.empty())
+    chosen.push_back(fmt::format("plan.layers_per_stage=[{}]", fmt::join(scenario.plan.layers_per_stage, ", ")));
   const std::int64_t rows = r.scoring_micro_batch > 0 ? r.scoring_micro_batch : scenario.plan.micro_batch;
-  plan::Scenario scoring = with_assignments(
-      scenario, assignments,
-      {fmt::format("training.global_batch={}", r.sequences()), fmt::format("plan.micro_batch={}", rows)}, options);
+  std::vector<std::string> scored = chosen;
+  scored.push_back(fmt::format("training.global_batch={}", whole_rows(scenario, r.sequences(), rows)));
+  scored.push_back(fmt::format("plan.micro_batch={}", rows));
+  plan::Scenario scoring = with_assignments(scenario, assignments, std::move(scored), options);
   make_forward_only(scoring, 0);
   lower_to(phases.scoring, std::move(scoring));
-  lower_to(phases.update, with_assignments(scenario, assignments, {}, options));
+  lower_to(phases.update, with_assignments(scenario, assignments, std::move(chosen), options));
   return phases;
 }
 

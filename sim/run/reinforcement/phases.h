@@ -25,6 +25,8 @@ void make_forward_only(plan::Scenario& scenario, std::int64_t cached);
 // A replica's, of so many sequences of so many tokens at once; `graph`: launched as one.
 plan::Scenario replica_scenario(const plan::Scenario& scenario, const std::vector<std::string>& assignments,
                                 std::int64_t sequences, std::int64_t tokens, bool graph, const Options& options);
+// Rows at least, as whole micro-batches of all replicas: as many as the pipeline's schedule needs.
+std::int64_t whole_rows(const plan::Scenario& scenario, std::int64_t rows, std::int64_t micro_batch);
 // Sequences that a replica decodes at once at most, and those of a prefill.
 std::int64_t decoded_at_once(const plan::Scenario& scenario);
 std::int64_t prefilled_at_once(const plan::Scenario& scenario);

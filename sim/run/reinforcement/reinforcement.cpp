@@ -12,7 +12,6 @@
 #include "sim/base/diagnostics.h"
 #include "sim/engine/flows.h"
 #include "sim/lower/stage.h"
-#include "sim/plan/schedule/schedule.h"
 #include "sim/run/describe_scenario.h"
 #include "sim/run/fit.h"
 #include "sim/run/prepared.h"
@@ -119,15 +118,8 @@ class Step {
   // Rows for so many of the step's sequences, whole micro-batches of all replicas.
   std::vector<std::string> rows_of(double sequences, std::int64_t micro_batch) const {
     const auto seq = static_cast<double>(s_.training.seq_len);
-    const std::int64_t unit = s_.plan.data * micro_batch * (s_.plan.chunks > 1 ? s_.plan.pipeline : 1);
     const double rows = r_.packing ? tokens_ * sequences / static_cast<double>(r_.sequences()) / seq : sequences;
-    auto whole = static_cast<std::int64_t>(std::ceil(rows / static_cast<double>(unit) - 1e-9)) * unit;
-    // No fewer micro-batches than the schedule needs, of which dualpipe_v's 2 x pipeline are the most.
-    const plan::PipelineSchedule& schedule = plan::schedule_of(s_.plan.schedule, s_.plan.pipeline);
-    const auto micro_batches = [&] { return whole / (s_.plan.data * micro_batch); };
-    while (s_.plan.pipeline > 1 && micro_batches() < 2 * s_.plan.pipeline &&
-           !schedule.problems(s_.plan, micro_batches()).empty())
-      whole += unit;
+    const std::int64_t whole = whole_rows(s_, static_cast<std::int64_t>(std::ceil(rows - 1e-9)), micro_batch);
     std::vector<std::string> list{fmt::format("training.global_batch={}", whole)};
     // Attention of documents of unlike lengths costs what equal ones of the mean weighed by length do.
     const std::int64_t document = packed_document_length(squares_ / tokens_, s_.training.seq_len);

@@ -11,12 +11,14 @@ struct Decoded {
   std::int64_t heads, kv_heads, head_dim, value_dim, window;
   double softcap;
   std::int64_t score_scale;
+  std::int64_t alibi_heads = 0, first_head = 0;
 };
 
 // Sequences of unlike lengths, one of which asks nothing, by one thread and by three.
 TEST(CachedAttention, IsTheLastTokensOfTheWholeSequence) {
-  for (const Decoded& c : {Decoded{4, 2, 6, 6, 0, 0, 0}, Decoded{4, 4, 8, 5, 0, 0, 0}, Decoded{3, 1, 6, 6, 7, 0, 0},
-                           Decoded{2, 2, 8, 8, 3, 1.5, 5}})
+  for (const Decoded& c :
+       {Decoded{4, 2, 6, 6, 0, 0, 0}, Decoded{4, 4, 8, 5, 0, 0, 0}, Decoded{3, 1, 6, 6, 7, 0, 0},
+        Decoded{2, 2, 8, 8, 3, 1.5, 5}, Decoded{4, 2, 6, 6, 0, 0, 0, 12, 4}, Decoded{3, 3, 6, 6, 5, 0, 0, 3, 0}})
     for (const int threads : {1, 3}) {
       const std::vector<std::int64_t> lengths = {1, 19, 0, 4};
       const std::int64_t own = c.head_dim + c.value_dim, group = c.heads / c.kv_heads,
@@ -29,6 +31,7 @@ TEST(CachedAttention, IsTheLastTokensOfTheWholeSequence) {
       for (const std::int64_t length : lengths) {
         AttentionShape s{1, c.heads, c.kv_heads, length, c.head_dim, true, c.value_dim};
         s.window = c.window, s.softcap = c.softcap, s.score_scale = c.score_scale;
+        s.alibi_heads = c.alibi_heads, s.first_head = c.first_head;
         const Floats whole = random.normal(std::max<std::int64_t>(1, length) * packed);
         Floats out = poisoned(length * c.heads * c.value_dim), logsumexp = poisoned(length * c.heads), cache;
         if (length > 0) device->flash_forward(s, {}, whole.data(), out.data(), logsumexp.data());
@@ -45,6 +48,7 @@ TEST(CachedAttention, IsTheLastTokensOfTheWholeSequence) {
       AttentionShape s{
           static_cast<std::int64_t>(lengths.size()), c.heads, c.kv_heads, 1, c.head_dim, true, c.value_dim};
       s.window = c.window, s.softcap = c.softcap, s.score_scale = c.score_scale;
+      s.alibi_heads = c.alibi_heads, s.first_head = c.first_head;
       Floats out = poisoned(s.micro_batch * c.heads * c.value_dim);
       device->cached_attention(s, sequences, qkv.data(), out.data());
       for (std::size_t i = 0; i < lengths.size(); ++i)
