@@ -431,6 +431,7 @@ int run_elastic(ExecuteArguments a, const std::string& file, const std::string& 
     now.steps = static_cast<int>(run.steps);
     now.poll = poll;
     const plan::Scenario scenario = with_chosen_layers(read(now.assignments), root, nullptr);
+    now.order = simulated_order(now, scenario);
     return start(now, scenario, execute::Placement(now.placement, scenario));
   };
   return telling_failures([&] { return execute::run_elastic(run); });
