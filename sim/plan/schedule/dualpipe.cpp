@@ -43,7 +43,8 @@ class DualPipe : public PipelineSchedule {
     return most_held(slots(place, std::min(micro_batches, 2 * place.stages + 6)));
   }
   double bubble(const PassTimes& times, const PipelinePlace& place, int /*micro_batches*/) const override {
-    return (place.stages / 2 - 1) * (times.forward + std::max(0.0, times.backward_input - times.backward_weight));
+    const int waited = place.stages / 2 - 1;
+    return waited * (times.forward + std::max(0.0, times.backward_input - times.backward_weight));
   }
   std::vector<ScheduleProblem> problems(const Plan& plan, std::optional<std::int64_t> micro_batches) const override {
     std::vector<ScheduleProblem> found = problems_of_parted_backward(name(), plan);
