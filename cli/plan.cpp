@@ -377,6 +377,13 @@ std::string folder_of(std::int64_t gpus) {
   return fmt::format("gpus-{}", gpus);
 }
 
+// Nothing is said not to fit while plans that may are open.
+int exit_code(const std::vector<reports::SearchReport>& searches) {
+  const auto any = [&](auto&& of) { return std::any_of(searches.begin(), searches.end(), of); };
+  if (any([](const reports::SearchReport& r) { return !r.best.empty(); })) return kDone;
+  return any([](const reports::SearchReport& r) { return r.open > 0; }) ? kFailed : kDoesNotFit;
+}
+
 // Of each number of GPUs the best plan; with -o what was found of each in a folder of its own, beside scaling.json.
 int compare_numbers(const PlanArguments& all, const std::vector<std::int64_t>& numbers, const std::string& root) {
   if (all.output_given && is_root(all)) {
@@ -400,10 +407,8 @@ int compare_numbers(const PlanArguments& all, const std::vector<std::int64_t>& n
   if (!finish_shared(all)) return kDone;
   if (all.output_given)
     result::write_output((fs::path(all.output) / reports::kScalingFile).string(), reports::scaling_json(report));
-  const bool any = std::any_of(report.searches.begin(), report.searches.end(),
-                               [](const reports::SearchReport& r) { return !r.best.empty(); });
   print(all.json ? reports::scaling_json(report) : reports::scaling_text(report, terminal_width()));
-  return any ? kDone : kDoesNotFit;
+  return exit_code(report.searches);
 }
 
 }  // namespace
@@ -422,7 +427,7 @@ int plan_command(PlanArguments a) {
   const reports::SearchReport report = search_once(a, request, "", root);
   if (!finish_shared(a)) return kDone;
   print(a.json ? reports::search_json(report) : reports::search_text(report, terminal_width()));
-  return report.best.empty() ? kDoesNotFit : kDone;
+  return exit_code({report});
 }
 
 void add_plan(CLI::App& app, Action& action) {

@@ -182,6 +182,12 @@ Json json_of(const SearchReport& r) {
 
 std::string nothing_fits(const SearchReport& r, std::size_t width) {
   std::string text = wrap(verdict(r), 0, width);
+  if (r.open > 0)
+    return text +
+           wrap(
+               "No plan is known to fit yet: the limit came before one that does was simulated. A larger --budget "
+               "goes on, a smaller space (--fix, --range) is sooner done.",
+               0, width);
   if (!r.smallest.empty())
     text += wrap(
         fmt::format("Nothing fits. The plan that needs least, {}, needs {} of {} a GPU.", fmt::join(r.smallest, " "),
@@ -338,7 +344,7 @@ std::string scaling_text(ScalingReport r, std::size_t width) {
   text += sweep_table(axes, rows, width) + "\n";
   for (const SearchReport& search : r.searches) {
     if (search.best.empty())
-      text += wrap("Nothing fits: " + verdict(search), 0, width);
+      text += wrap((search.open > 0 ? "No plan is known to fit yet: " : "Nothing fits: ") + verdict(search), 0, width);
     else if (const std::string run = run_text(search); !run.empty())
       text += wrap(fmt::format("{} GPUs: {}", grouped(static_cast<double>(search.best[0].gpus)), run), 0, width);
     if (!search.proven) text += wrap(verdict(search), 2, width);

@@ -155,6 +155,15 @@ TEST(PlanCommand, ALimitOfPlansIsKeptAndSaid) {
   EXPECT_TRUE(has(r.out, "2 simulated. Not proven: the limit left")) << r.out;
 }
 
+// A limit that comes before a plan was simulated: what is open may fit.
+TEST(PlanCommand, ALimitThatComesTooSoonDoesNotSayThatNothingFits) {
+  const Outcome r = plan({"--budget", "0.000001s"});
+  EXPECT_EQ(r.status, 1) << r.err;
+  EXPECT_TRUE(has(r.out, "0 simulated. Not proven: the limit left")) << r.out;
+  EXPECT_TRUE(has(r.out, "No plan is known to fit yet")) << r.out;
+  EXPECT_FALSE(has(r.out, "Nothing fits")) << r.out;
+}
+
 TEST(PlanCommand, WhatCannotBeIsRefusedPlainly) {
   const auto refused = [](const std::vector<std::string>& arguments, const std::string& words) {
     const Outcome r = plan(arguments);
