@@ -30,6 +30,11 @@ std::string counted(int count, const char* what) {
   return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
 }
 
+// NCCL chooses by its own times of what it is left, as without pins.
+double chosen_by(const nccl::Estimate& e) {
+  return e.library_us > 0 ? e.library_us : e.time_us;
+}
+
 }  // namespace
 
 AlgorithmChooser::AlgorithmChooser(const cluster::Cluster& cluster, const Prior& prior, Pins pins)
@@ -100,7 +105,7 @@ AlgorithmChoice AlgorithmChooser::choose(CollectiveKind kind, const Group& group
       for (const MaybeProtocol protocol : protocols(pin)) {
         if (!model_of(algorithm).refusal(prior_.machine, group.place, kind, protocol).empty()) continue;
         AlgorithmChoice one = by(kind, group, algorithm, protocol, bytes);
-        if (!fastest || one.estimate.time_us < fastest->estimate.time_us) fastest = std::move(one);
+        if (!fastest || chosen_by(one.estimate) < chosen_by(fastest->estimate)) fastest = std::move(one);
       }
   }
   if (pinned == nullptr && goes_round_torus(kind, group)) return by(kind, group, Algorithm::torus, std::nullopt, bytes);

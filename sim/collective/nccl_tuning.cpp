@@ -63,6 +63,7 @@ Estimate as_library(const Machine& machine, const Placement& place, Channels cha
 Estimate filled(const Machine& machine, const Placement& place, double bytes, Estimate e) {
   const double longer = e.time_us < 0 ? 1 : model_of(e.algorithm).filling(machine, place, bytes);
   if (longer == 1) return e;
+  e.library_us = e.time_us;
   e.gbps /= longer;
   return with_time(e, bytes);
 }

@@ -70,6 +70,7 @@ Channels ring_channels(const Machine& machine, const Placement& place);
 
 struct Estimate {
   double time_us = 0;
+  double library_us = 0;  // NCCL's own, by which it chooses, where that is less; 0: the same
   double latency_us = 0;
   double gbps = 0;  // bytes of the collective a second (algorithm bandwidth), 0: latency only
   Algorithm algorithm = Algorithm::ring;

@@ -101,8 +101,9 @@ struct Attention {
   // the example decides; FLOPs and times are those of equal documents of so many tokens (sim/plan/documents.h). Masked
   // where scores are kept. 0: a sequence is one document.
   std::int64_t document = 0;
-  // flash_forward, simulated only: tokens before the sequence's own whose keys and values are read from a cache, of
-  // each sequence of the micro-batch. The cache is no operand.
+  // flash_forward: tokens before the sequence's own whose keys and values are read from a cache, of each sequence of
+  // the micro-batch. The cache is no operand: performed, it is what generation keeps
+  // (execute/reinforcement/generation.h).
   std::int64_t cached = 0;
   bool unscaled = false;  // softmax of S, not of S / sqrt(head_dim)
   // Buckets of the bias, and the distance from which on all have the last; 0: no bias. Not causal: of both directions.

@@ -62,6 +62,20 @@ TEST(Pins, WhatTheLibraryWouldChooseChangesNothing) {
   EXPECT_EQ(same.coverage, free.coverage);
 }
 
+// An NVLSTree over 32 nodes takes longer than NCCL thinks, and than a tree, but is what NCCL takes, by any protocol or
+// by the one that it takes anyway.
+TEST(Pins, OfAlgorithmsNcclTakesTheOneItTakesWithout) {
+  const Machine p5("aws-p5", 256);
+  const std::int64_t bytes = 470'000'000;
+  const TransferPlan free = p5.plan({}, CollectiveKind::all_reduce, 256, bytes);
+  ASSERT_EQ(free.algorithm, "nvls_tree");
+  const TransferPlan tree = p5.plan(pinned("all_reduce", "tree", "simple"), CollectiveKind::all_reduce, 256, bytes);
+  EXPECT_LT(tree.alone(), free.alone());
+  const TransferPlan same = p5.plan(pinned("all_reduce", "auto", "simple"), CollectiveKind::all_reduce, 256, bytes);
+  EXPECT_EQ(same.algorithm, free.algorithm);
+  EXPECT_EQ(same.alone(), free.alone());
+}
+
 TEST(Pins, AnotherAlgorithmIsTakenAndIsNoLongerMeasured) {
   const Machine a100("dgx-a100", 32);
   const TransferPlan tree = a100.plan(pinned("all_reduce", "tree"), CollectiveKind::all_reduce, 32);
