@@ -22,45 +22,42 @@ void ungated(Config& c, std::string_view key, const std::string& fallback) {
     c.refuse(key, fmt::format("'{}', expected gelu in one of its forms, relu or relu2", word));
 }
 
-}  // namespace
-
-void gpt2(Config& c) {
+// By the names that GPT-2 has for them.
+void sizes(Config& c, std::int64_t positions) {
   c.put("family", "gpt", "model_type");
   c.shape("n_layer", "layers");
   c.shape("n_embd", "hidden");
   c.shape("n_head", "heads");
   c.shape("vocab_size", "vocab");
-  c.shape_or("n_positions", "max_seq_len", 1024);
+  c.shape_or("n_positions", "max_seq_len", positions);
   c.shape_or("n_inner", "ffn_hidden", "4 x n_embd");
   ungated(c, "activation_function", "gelu_new");
+  for (const char* key : {"resid_pdrop", "embd_pdrop", "attn_pdrop"}) c.for_scenario(key, kDropout);
+}
+
+}  // namespace
+
+void gpt2(Config& c) {
+  sizes(c, 1024);
   tied(c, true);
   c.require("add_cross_attention", false, false, "a decoder that reads an encoder is not available yet");
   c.no_matter({"n_ctx"}, "n_positions says it");
   c.no_matter({"scale_attn_weights", "scale_attn_by_inverse_layer_idx", "reorder_and_upcast_attn"}, kValues);
   summaries(c);
-  for (const char* key : {"resid_pdrop", "embd_pdrop", "attn_pdrop"}) c.for_scenario(key, kDropout);
 }
 
 // A block's attention and feed-forward layer side by side, biases of the latter and of the head alone.
 void gptj(Config& c) {
-  c.put("family", "gpt", "model_type");
-  c.shape("n_layer", "layers");
-  c.shape("n_embd", "hidden");
-  c.shape("n_head", "heads");
-  c.shape("vocab_size", "vocab");
-  c.shape_or("n_positions", "max_seq_len", 2048);
-  c.shape_or("n_inner", "ffn_hidden", "4 x n_embd");
+  sizes(c, 2048);
   c.put("position", "rope", "model_type");
   c.shape_or("rotary_dim", "rotary_dim", 64);
   c.put("parallel_block", "one_norm", "model_type");
   c.put("bias", "false", "model_type");
   for (const char* key : {"norm_bias", "mlp_bias", "head_bias"}) c.put(key, "true", "model_type");
-  ungated(c, "activation_function", "gelu_new");
   tied(c, false);
   c.no_matter({"rotary"}, "models of this kind rotate");
   c.no_matter({"scale_attn_weights"}, kValues);
   summaries(c);
-  for (const char* key : {"resid_pdrop", "embd_pdrop", "attn_pdrop"}) c.for_scenario(key, kDropout);
 }
 
 // Side by side behind one norm, with biases everywhere.

@@ -13,6 +13,8 @@ namespace {
 
 // Of both kinds a file without labels has two (transformers' PretrainedConfig).
 std::size_t labels(Config& c) {
+  if (!c.has("id2label") && c.has("num_labels")) return static_cast<std::size_t>(c.integer("num_labels", 2));
+  c.no_matter({"num_labels"}, "id2label says it");
   return c.entries("id2label", 2);
 }
 
@@ -44,12 +46,14 @@ void resnet(Config& c) {
   if (block != "basic" && block != "bottleneck")
     c.refuse("layer_type", fmt::format("'{}', expected basic or bottleneck", block));
   c.put("residual_block", block, "layer_type");
-  const std::vector<std::string> depths = c.words("depths"), widths = c.words("hidden_sizes");
-  const std::vector<std::string> own = block == "basic" ? std::vector<std::string>{"64", "128", "256", "512"}
-                                                        : std::vector<std::string>{"256", "512", "1024", "2048"};
+  const std::vector<std::string> wide = {"256", "512", "1024", "2048"};
+  const std::vector<std::string> own = block == "basic" ? std::vector<std::string>{"64", "128", "256", "512"} : wide;
+  std::vector<std::string> depths = c.words("depths"), widths = c.words("hidden_sizes");
+  if (depths.empty()) depths = {"3", "4", "6", "3"};  // ResNetConfig's
+  if (widths.empty()) widths = wide;
   if (depths.size() != 4) c.refuse("depths", fmt::format("{} stages, expected 4", depths.size()));
   c.put("residual_layers", fmt::format("[{}]", fmt::join(depths, ", ")), "depths");
-  if (!widths.empty() && widths != own)
+  if (widths != own)
     c.refuse("hidden_sizes",
              fmt::format("[{}], expected [{}] of {} blocks", fmt::join(widths, ", "), fmt::join(own, ", "), block));
   if (c.integer("embedding_size", 64) != 64) c.refuse("embedding_size", "a stem of other than 64 channels");

@@ -325,7 +325,17 @@ TEST_F(HfTest, DefaultsAreThoseOfTheKind) {
   EXPECT_EQ(file("falcon-7b").parallel_block, model::ParallelBlock::one_norm);
   EXPECT_EQ(file("falcon-40b").parallel_block, model::ParallelBlock::two_norms);
   EXPECT_EQ(changed("llama-2-7b", "\"model_type\": \"llama\",", "").layers, 32) << "architectures say it too";
+  // ResNetConfig: stages of 3, 4, 6 and 3 blocks, of the widths of bottlenecks, whichever blocks they are.
+  EXPECT_EQ(changed("resnet-50", "\"depths\"", "\"stages\"").residual_layers, (std::vector<std::int64_t>{3, 4, 6, 3}));
+  EXPECT_EQ(changed("vit-base-patch16-224", "\"id2label\": {", "\"num_labels\": 21, \"words\": {").classes, 21);
+  EXPECT_EQ(changed("vit-base-patch16-224", "\"id2label\": {", "\"num_labels\": 21, \"id2label\": {").classes, 1000);
+  EXPECT_EQ(changed("vit-base-patch16-224", "\"id2label\": {", "\"words\": {").classes, 2);
   expect_sound();
+  std::string basic = contents("resnet-50");
+  basic.replace(basic.find("\"bottleneck\""), 12, "\"basic\"").replace(basic.find("\"hidden_sizes\""), 14, "\"sizes\"");
+  text(basic);
+  EXPECT_NE(problem().find("[256, 512, 1024, 2048], expected [64, 128, 256, 512] of basic blocks"), std::string::npos)
+      << problem();
 }
 
 // A file's "layer_types" by their first letters.
