@@ -101,9 +101,10 @@ void degrade(std::vector<Resource>& resources, const std::vector<Fault>& faults)
 void take(std::vector<Resource>& resources, const Route& route, Bandwidth rate) {
   for (std::size_t i = 0; i < route.resources.size(); ++i) {
     Resource& r = resources.at(static_cast<std::size_t>(route.resources[i]));
-    if (r.nominal.per_s() == 0) r.nominal = r.capacity;
-    const std::int64_t left = r.capacity.per_s() - route.carried(i, rate.per_s());
-    r.capacity = Bandwidth(std::min(r.capacity.per_s(), std::max(left, r.nominal.per_s() / kLeft)));
+    const Bandwidth before = r.capacity, nominal = r.nominal.per_s() == 0 ? before : r.nominal;
+    const std::int64_t left = before.per_s() - route.carried(i, rate.per_s());
+    r.capacity = Bandwidth(std::min(before.per_s(), std::max(left, nominal.per_s() / kLeft)));
+    if (r.capacity < before) r.nominal = nominal;
   }
 }
 

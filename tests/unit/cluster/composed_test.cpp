@@ -174,6 +174,8 @@ TEST(Background, AFlowTakesItsRateFromTheWholeWay) {
     EXPECT_EQ(out(*quiet) - out(*busy), 10'000'000'000) << topology;
     EXPECT_EQ(busy->devices(), 16);
   }
+  const auto nothing = cluster_of("dgx-h100", 16, {{"background", "[{from: node0/gpu0, to: node5/gpu0, rate: 0}]"}});
+  for (const Resource& r : nothing->resources()) EXPECT_EQ(r.nominal.per_s(), 0) << r.name << " lacks nothing";
   const auto flooded = from_text(kTree, 16, {{"background", "[{from: node0/gpu0, to: node5/gpu0, rate: 1TB/s}]"}});
   EXPECT_EQ(resource(*flooded, flooded->route(0, 8).resources.front()).capacity.per_s(), 500'000'000)
       << "a twentieth is left";
