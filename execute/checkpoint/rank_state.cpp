@@ -154,6 +154,9 @@ void SavedRanks::restore_tensor(const StateTensor& tensor, const RankState& stat
   // What is kept beside a parameter here and not there, as where the optimizer has moved, begins as the parameter.
   if (found == parts_.end() && (tensor.kind == "master" || tensor.kind == "host.values"))
     found = parts_.find({"param", tensor.name});
+  // What is the parameter in fp32 here has an fp32 copy beside it there.
+  if (tensor.kind == "param" && tensor.type == DType::f32)
+    if (const auto master = parts_.find({"master", tensor.name}); master != parts_.end()) found = master;
   if (found == parts_.end())
     throw InputError(Diagnostic{folder_, 0, 0, "", fmt::format("has no '{}' of '{}'", tensor.kind, tensor.name), ""});
   const Parts& parts = found->second;

@@ -41,7 +41,7 @@ struct FrameworkProfile {
   Bytes bucket{25 << 20};                                                                        // plan.bucket
   // plan.bucket is of overlapped reductions of the first stage's first chunk; gradients of other chunks, and all of
   // reductions that are not overlapped, are one bucket a chunk. Where the key is not given, a bucket has so much a
-  // replica if that is more than `bucket`.
+  // replica if that is more than `bucket`. ZeRO-2, which keeps no whole gradients, has a bucket a layer then.
   bool buckets_first_chunk = false;
   Bytes bucket_per_replica{0};
   bool layers_by_cost = false;  // plan.layers_per_stage: auto is by the cost of layers and head (layers_by_cost.h)
@@ -107,6 +107,9 @@ struct FrameworkProfile {
   // ZeRO-3: a parameter of at least so many elements is sharded, gathered and reduced on its own; the others stay
   // whole, are reduced a layer together and gathered after the step. 0: all of a layer together.
   std::int64_t shard_alone = 0;
+  // ZeRO-3: the shard is the parameter in fp32, cast to the training's precision before each gather; false: it is in
+  // that precision, beside the optimizer's fp32 copy. Of AdamW and SGD on the device.
+  bool fp32_shards = false;
   bool copies_buckets = false;  // gradients are copied into buckets to be reduced, and back
   // ZeRO 2 and 3, each a pass over a layer's gradients: copied together into one tensor; cast from the training
   // precision to training.reduce_dtype (false: products write that); divided by the number of ranks before they are

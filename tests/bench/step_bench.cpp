@@ -106,6 +106,9 @@ void whole_run(benchmark::State& state, const std::string& name, const std::vect
   state.counters["ranks"] = ranks;
 }
 BENCHMARK_CAPTURE(whole_run, gpt3, "gpt3-175b-1024xa100", {})->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(whole_run, gpt3_whole_units, "gpt3-175b-1024xa100",
+                  {"cluster.overrides.fabric.nodes_per_unit=16", "cluster.overrides.fabric.units=35"})
+    ->Unit(benchmark::kMillisecond);
 BENCHMARK_CAPTURE(whole_run, deepseek_v3, "deepseek-v3-2048xh800", {})->Unit(benchmark::kMillisecond);
 BENCHMARK_CAPTURE(whole_run, gpt3_16384, "gpt3-175b-1024xa100",
                   {"cluster.gpus=16384", "cluster.overrides.fabric.units=104", "training.global_batch=24576"})

@@ -165,6 +165,24 @@ TEST(Resharded, MixedPrecisionAndTheOptimizersPlaceMayChange) {
     EXPECT_NEAR(rest.result.loss[step] / whole.result.loss[step], 1, 1e-4) << "step " << step;
 }
 
+// FSDP's shards are the parameters in fp32 themselves; elsewhere these stand beside 16 bits. Steps so short that what
+// 16 bits would round shows.
+TEST(Resharded, ShardsInFp32AreTheFp32CopyOfOtherPlans) {
+  const Assignments common = {"training.precision=bf16", "training.lr=1e-7", "model.attention=flash2"};
+  Assignments sharded = common;
+  sharded.push_back("framework=torch-fsdp");
+  const CheckpointFolder folder;
+  const execute::Outcome first = perform_with(scenario_of(kGpt, grid(1, 1, 1, 0, common)), options_of(3, folder.path));
+  const execute::Outcome second =
+      perform_with(scenario_of(kGpt, grid(4, 1, 1, 3, sharded)), options_of(6, folder.path, true));
+  const execute::Outcome third =
+      perform_with(scenario_of(kGpt, grid(2, 1, 1, 1, common)), options_of(7, folder.path, true));
+  EXPECT_EQ(second.first_step, 3);
+  EXPECT_EQ(third.first_step, 6);
+  EXPECT_LT(distance(first.parameters, second.parameters), 1e-5);
+  EXPECT_LT(distance(second.parameters, third.parameters), 1e-5);
+}
+
 TEST(Resharded, CodesOf8BitMomentsAreRefusedByName) {
   const CheckpointFolder folder;
   perform_with(scenario_of(kGpt, grid(2, 1, 1, 2, {"training.moments=int8"})), options_of(3, folder.path));

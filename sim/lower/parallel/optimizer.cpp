@@ -42,7 +42,7 @@ void ParameterStore::make_optimizer_state(Bucket& bucket, int index) {
   const auto zeros = [&](const std::string& name, DType type, std::int64_t elements) {
     return state(name, type, elements, program::Init::Kind::zeros);
   };
-  if (context_.master || (steps_on_host(bucket) && !values_on_host(bucket)))
+  if ((context_.master && !shards_in_fp32(bucket)) || (steps_on_host(bucket) && !values_on_host(bucket)))
     bucket.master = state("master", DType::f32, bucket.shard, program::Init::Kind::normal);
   if (averages) bucket.exp_avg = zeros("exp_avg", bucket.moments, bucket.shard);
   if (adam) bucket.exp_avg_sq = zeros("exp_avg_sq", bucket.moments, bucket.shard);
@@ -126,7 +126,7 @@ void ParameterStore::emit_optimizer(Bucket& bucket, int index, BufferId coeffici
   const bool in_fp32 = bucket.held != Held::none;
   const BufferId values = in_fp32 ? bucket.master : bucket.value_shard;
   program::Optimizer step{context_.scenario.training.optimizer != plan::OptimizerKind::sgd,
-                          context_.master && !in_fp32,
+                          bucket.master >= 0 && !in_fp32,
                           coefficient >= 0,
                           bucket.shard,
                           !context_.profile().fused_optimizer && context_.moments != DType::u8,

@@ -119,7 +119,7 @@ std::int64_t ParameterStore::bucket_limit(int chunk) const {
   // Both stages that have a copy of the same parameters cut them alike.
   const int stage = builder_.pipeline(), copies = static_cast<int>(context_.groups.copies.size());
   const bool first = (copies > 0 ? std::min(stage, copies - 1 - stage) : stage) == 0 && chunk == 0;
-  if (profile.buckets_first_chunk && (!plan.overlap_grad_reduce || !first))
+  if (profile.buckets_first_chunk && plan.zero < 2 && (!plan.overlap_grad_reduce || !first))
     return std::numeric_limits<std::int64_t>::max();
   Bytes bytes = plan.bucket;
   if (!plan.bucket_given) bytes = std::max(bytes, profile.bucket_per_replica * (plan.data * plan.context));
@@ -157,8 +157,8 @@ void ParameterStore::form_buckets() {
                       (codes ? 9U : 0U) + (by_muon(p) ? 18U : 0U) + (p.spec.owned ? 36U : 0U) +
                       (p.spec.partial ? key_ranks > 0 ? 144U : 72U : 0U)];
     int& current = whole_matrices ? open_muon_bucket(p) : usual;
-    const bool by_unit = context_.plan().zero == 3;
-    const std::int64_t alone = by_unit ? context_.profile().shard_alone : 0;
+    const bool by_unit = reduces_by_unit();
+    const std::int64_t alone = context_.plan().zero == 3 ? context_.profile().shard_alone : 0;
     const bool large = alone > 0 && p.elements >= alone;
     const auto full = [&] {
       const Bucket& b = buckets_[static_cast<std::size_t>(current)];

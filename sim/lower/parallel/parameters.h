@@ -232,6 +232,12 @@ class ParameterStore {
   bool sums_over_tensor(const Bucket& bucket) const {
     return bucket.replicated && (context_.sequence_parallel || bucket.partial || context_.scenario.training.lora());
   }
+  // A layer's gradients are a bucket: with ZeRO-3, and with ZeRO-2 where the framework's buckets are of whole
+  // gradients.
+  bool reduces_by_unit() const {
+    const plan::Plan& plan = context_.plan();
+    return plan.zero == 3 || (plan.zero == 2 && !plan.bucket_given && context_.profile().buckets_first_chunk);
+  }
   bool transient_gradients(const Bucket& bucket) const {
     return context_.plan().zero >= 2 && (may_shard(bucket) || keeps_gradients_on_host(bucket));
   }
@@ -240,6 +246,8 @@ class ParameterStore {
   bool keeps_gradients_on_host(const Bucket& bucket) const;
   bool values_on_host(const Bucket& bucket) const { return builder_.buffer(bucket.value_shard).on_host; }
   BufferId on_device(const Bucket& bucket, const std::string& suffix);
+  bool shards_in_fp32(const Bucket& bucket) const;
+  BufferId cast_shard(const Bucket& bucket, const std::string& suffix);
   void make_host_buffers(Bucket& bucket, const std::string& suffix);
   OpRef copy_to_host(const std::string& name, BufferId from, BufferId to);
   void gradients_to_host(Bucket& bucket, int index, BufferId reduced);

@@ -41,7 +41,8 @@ void ParameterStore::make_buffers(Bucket& bucket, int index) {
     return builder_.slice(name + suffix, base, static_cast<int>(d), axes_of(bucket));
   };
   if (zero == 3 && !bucket.kept_whole) {
-    bucket.value_shard = persistent("param.shard", stored, bucket.shard, BufferClass::parameter, drawn);
+    bucket.value_shard = persistent("param.shard", shards_in_fp32(bucket) ? DType::f32 : stored, bucket.shard,
+                                    BufferClass::parameter, drawn);
     builder_.set_shard_axes(bucket.value_shard, axes_of(bucket));
     if (context_.plan().offload_parameters) builder_.set_on_host(bucket.value_shard);
     bucket.values = transient("param", stored);
@@ -225,6 +226,34 @@ void ParameterStore::make_gather_list(const Bucket& b, const std::string& suffix
   builder_.takes_launches(launches(context_.profile().gather_list_launches, b.params.size(), members_of(b)));
 }
 
+// FrameworkProfile::fp32_shards.
+bool ParameterStore::shards_in_fp32(const Bucket& bucket) const {
+  const plan::OptimizerKind optimizer = context_.scenario.training.optimizer;
+  const plan::Plan& plan = context_.plan();
+  return context_.profile().fp32_shards && context_.master && plan.zero == 3 && sharded(bucket) && !bucket.kept_whole &&
+         !bucket.frozen && bucket.held == Held::none && !plan.offload_optimizer && !plan.offload_parameters &&
+         (optimizer == plan::OptimizerKind::adamw || optimizer == plan::OptimizerKind::sgd);
+}
+
+// Our shard in the precision that is gathered.
+BufferId ParameterStore::cast_shard(const Bucket& bucket, const std::string& suffix) {
+  const DType stored = builder_.buffer(bucket.values).dtype;
+  const BufferId cast =
+      builder_.add_buffer({builder_.here("param.cast" + suffix) + "." + std::to_string(builder_.last_op().op),
+                           stored,
+                           {bucket.shard},
+                           BufferClass::communication,
+                           Lifetime::slot,
+                           -1,
+                           0,
+                           0,
+                           {},
+                           {}});
+  builder_.op("cast_shard" + suffix, Elementwise{ElementwiseFn::cast, bucket.shard}, stored, {{bucket.value_shard}},
+              {{cast}}, StreamKind::data);
+  return cast;
+}
+
 void ParameterStore::gather_bucket(const Bucket& b, int index) {
   const std::string suffix = ".bucket" + std::to_string(index);
   const DType stored = builder_.buffer(b.values).dtype;
@@ -240,7 +269,7 @@ void ParameterStore::gather_bucket(const Bucket& b, int index) {
                                 0,
                                 {},
                                 {}});
-  const BufferId shard = on_device(b, suffix);
+  const BufferId shard = shards_in_fp32(b) ? cast_shard(b, suffix) : on_device(b, suffix);
   if (context_.profile().gather_list_launches > 0) make_gather_list(b, suffix, shard);
   const OpRef gather = builder_.op("gather" + suffix, Collective{CollectiveKind::all_gather, group_of(b), b.padded},
                                    stored, {{shard}}, {{into}}, StreamKind::data);

@@ -20,6 +20,7 @@ FrameworkProfile deepspeed_profile() {
       "(a copy), divided by the number of ranks (a pass): deepspeed/runtime/comm/coalesced_collectives.py, "
       "reduce_scatter_coalesced. reduce_launches: a slice of a tensor in Python takes half of what a launch does, a "
       "judgement",
+      "ZeRO 1 and 2: buckets of reduce_bucket_size, 5e8 elements (deepspeed/runtime/zero/constants.py)",
       "launch_cost, memory_reserve and fragmentation as megatron-2021",
       "broadcasts_first_weights: deepspeed/runtime/engine.py, _broadcast_model, after module.half(): each parameter by "
       "itself from the first rank of its group; under zero.Init when it is made "
@@ -31,6 +32,7 @@ FrameworkProfile deepspeed_profile() {
   p.flattens_gradients = p.divides_gradients = true;
   p.reduce_launches = 0.5;
   p.fp32_gradients = false;
+  p.bucket = Bytes(std::int64_t{1'000'000'000});  // of 16-bit gradients
   p.broadcasts_first_weights = true;
   p.first_weights_bucket = Bytes(0);
   return p;

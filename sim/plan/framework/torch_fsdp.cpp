@@ -15,6 +15,7 @@ FrameworkProfile eager_sharded() {
   p.flattens_gradients = p.casts_gradients = p.divides_gradients = true;
   p.host_sync_on_norm = true;
   p.reduces_replicas_always = true;
+  p.fp32_shards = true;
   p.launch_cost = Time::from_us(8);
   p.memory_reserve = Bytes(std::int64_t{1} << 30);
   p.fragmentation = 0.05;
@@ -29,6 +30,10 @@ constexpr const char* kEager =
 constexpr const char* kReplicas =
     "hybrid sharding: each unit's shard is all-reduced after its reduce-scatter in every backward (pytorch "
     "torch/distributed/fsdp/_runtime_utils.py, _reduce_grad; fully_shard/_fsdp_collectives.py, foreach_reduce)";
+constexpr const char* kShards =
+    "fp32_shards: parameters and what the optimizer reads are the fp32 shards; mixed precision casts them to 16 bits "
+    "before a gather, into memory that is given back after it (pytorch torch/distributed/fsdp/_flat_param.py, "
+    "_use_low_precision_shard, _free_low_precision_sharded_param; fully_shard/_fsdp_param.py, all_gather_inputs)";
 constexpr const char* kHost =
     "launch_cost, memory_reserve and fragmentation as torch-ddp. Not modelled: the root unit that stays gathered, the "
     "limiter's wait of the host";
@@ -53,6 +58,7 @@ FrameworkProfile torch_fsdp_profile() {
       "attention: scaled_dot_product_attention's flash backend, FlashAttention-2 from 2.2 on",
       kFlat,
       kReplicas,
+      kShards,
       kHost};
   p.attention = model::AttentionKind::flash2;
   p.fills_new_tensors = true;
@@ -101,6 +107,7 @@ FrameworkProfile torch_fsdp2_profile() {
       "8-bit products: torchao/float8/float8_linear.py (pytorch/ao 0.7), whose matmul_with_hp_or_float8_args keeps "
       "16-bit operands for backward and casts them again there",
       kReplicas,
+      kShards,
       kHost};
   p.gather_into = GatherInto::flat;
   p.flattens_gradients = p.divides_gradients = false;
@@ -174,6 +181,7 @@ FrameworkProfile llm_foundry_profile() {
       "_eval_train_metrics; mosaicml/llm-foundry llmfoundry/models/mpt/modeling_mpt.py, train_metrics)",
       kFlat,
       kReplicas,
+      kShards,
       kHost};
   p.attention = model::AttentionKind::flash_triton;
   p.fused_loss = true;

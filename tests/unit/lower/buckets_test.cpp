@@ -65,5 +65,49 @@ TEST(Buckets, OfTheScenarioComeBeforeTheFrameworks) {
   expect_full_from(25 * (1 << 20) / 4, reductions({"cluster.gpus=100", "plan.bucket=25MiB"}));
 }
 
+// ZeRO-2 keeps no whole gradients: where Megatron's buckets are whole chunks, one is a layer (Megatron FSDP's units).
+TEST(Buckets, OfZero2AreLayersWhateverIsOverlapped) {
+  for (const char* overlap : {"true", "false"})
+    for (const std::size_t stage : {0U, 1U}) {
+      const std::vector<std::int64_t> list = reductions(
+          {"cluster.gpus=4", "plan.pipeline=2", "plan.zero=2", std::string("plan.overlap_grad_reduce=") + overlap},
+          stage);
+      EXPECT_GE(list.size(), 5U) << "4 layers, and the embedding or the head";
+      for (const std::int64_t n : list) EXPECT_LT(n, 51'000'000);
+    }
+  expect_full_from(100'000'000, reductions({"cluster.gpus=4", "plan.zero=2", "plan.bucket=400MB"}));
+}
+
+// reduce_bucket_size, 5e8 elements (deepspeed/runtime/zero/config.py).
+TEST(Buckets, OfDeepSpeedHold500MillionElements) {
+  for (const char* zero : {"1", "2"}) {
+    const std::vector<std::int64_t> list =
+        reductions({"framework=deepspeed", "cluster.gpus=2", std::string("plan.zero=") + zero, "model.layers=24"});
+    EXPECT_EQ(list.size(), 3U) << zero;
+    expect_full_from(500'000'000, list);
+  }
+}
+
+std::int64_t persistent_bytes(const std::vector<std::string>& plan) {
+  const program::Program program = lower::lower(scenario_from(kScenario, plan));
+  std::int64_t bytes = 0;
+  for (const program::Buffer& b : program.roles.front().buffers)
+    if (b.lifetime == program::Lifetime::persistent && !b.is_view()) bytes += b.bytes();
+  return bytes;
+}
+
+// The parameter, its gradient and AdamW's two moments in fp32, a quarter each; what is cast to 16 bits for a gather is
+// given back. An fp32 copy beside 16-bit shards makes 18.
+TEST(Shards, OfFsdpAre16BytesAParameter) {
+  const double parameters = 8 * 50'400'000. + 2 * 1024 * 2048 + 256 * 2048;
+  const auto of = [&](const std::string& framework) {
+    return static_cast<double>(persistent_bytes({"cluster.gpus=4", "plan.zero=3", "framework=" + framework})) * 4 /
+           parameters;
+  };
+  for (const char* framework : {"torch-fsdp", "torch-fsdp2", "torch-fsdp2-compile", "llm-foundry", "accelerate"})
+    EXPECT_NEAR(of(framework), 16, 0.05) << framework;
+  EXPECT_NEAR(of("rehearse"), 18, 0.05);
+}
+
 }  // namespace
 }  // namespace rehearse
