@@ -23,7 +23,7 @@ std::int64_t copies_of(const program::Role& role, int send_slots) {
 
 std::vector<result::StageMemory> stage_memory(const program::Program& program, const plan::RankGrid& grid,
                                               const plan::FrameworkProfile& framework, bool cpu,
-                                              const program::Arenas* arenas) {
+                                              const program::Arenas* arenas, const program::OwnMemory& own_memory) {
   using program::BufferClass;
   const bool arena = cpu || framework.allocator == plan::Allocator::arena;
   program::Arenas own;
@@ -34,7 +34,7 @@ std::vector<result::StageMemory> stage_memory(const program::Program& program, c
   std::vector<result::StageMemory> stages;
   for (std::size_t r = 0; r < program.roles.size(); ++r) {
     const program::Role& role = program.roles[r];
-    const program::MemoryPeak peak = program::memory_peak(role);
+    const program::MemoryPeak peak = program::memory_peak(role, 1, false, own_memory);
     const auto at = [&](BufferClass c) { return peak.at_peak[static_cast<std::size_t>(c)]; };
     result::StageMemory m;
     m.stage = role.pipeline;

@@ -11,6 +11,7 @@ class BlockingLaunches final : public CostModel {
   BlockingLaunches(std::unique_ptr<CostModel> costs, Time gap) : costs_(std::move(costs)), gap_(gap) {}
   const Device& device() const override { return costs_->device(); }
   bool by_kind() const override { return costs_->by_kind(); }
+  std::int64_t own_memory(const program::Op& op) const override { return costs_->own_memory(op); }
   Estimate kernel(const program::Role& role, const program::Op& op, const Interference& beside) const override {
     Estimate estimate = costs_->kernel(role, op, beside);
     estimate.duration += gap_ * op.launches;

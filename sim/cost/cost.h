@@ -72,6 +72,9 @@ class CostModel {
   virtual const Device& device() const = 0;
   // Throws InputError naming the op if it cannot be costed. Transfers and HostSync are not kernels.
   virtual Estimate kernel(const program::Role& role, const program::Op& op, const Interference& beside) const = 0;
+  // Bytes of the device that a kernel allocates for itself while it runs, beside its operands: what attention's
+  // backward under training.deterministic adds up in, or writes and reads again. The usual backward's is not counted.
+  virtual std::int64_t own_memory(const program::Op& /*op*/) const { return 0; }
   // Whether kernels of a kind (program/kernel_kinds.h) all take the same, so that one need be asked for.
   virtual bool by_kind() const { return false; }
 };

@@ -105,6 +105,7 @@ class DeviceCosts final : public CostModel {
 
   const Device& device() const override { return data_.device; }
   Estimate kernel(const Role& role, const Op& op, const Interference& beside) const override;
+  std::int64_t own_memory(const Op& op) const override;
   bool by_kind() const override { return true; }
 
  private:
@@ -320,6 +321,15 @@ bool DeviceCosts::splits_backward(const program::Attention& a) const {
   const bool fastest = a.kernel != AttentionKernel::flash2 && data_.flash.find(a.kernel) == nullptr;
   return a.kernel == AttentionKernel::flash2 ||
          ((fastest || a.kernel == AttentionKernel::best) && data_.flash.fastest_is == AttentionKernel::flash2);
+}
+
+std::int64_t DeviceCosts::own_memory(const Op& op) const {
+  const auto* a = std::get_if<program::Attention>(&op.shape);
+  if (a == nullptr || !a->deterministic || a->part != program::AttentionPart::flash_backward) return 0;
+  const FlashKernel* known = data_.flash.find(a->kernel);
+  const FlashKernel& kernel = known != nullptr ? *known : data_.flash.fastest;
+  if (splits_backward(*a) && !kernel.deterministic_given) return split_backward_bytes(*a, data_.device.sms);
+  return kernel.deterministic_scores ? score_gradients_bytes(*a) : 0;
 }
 
 // Backward under deterministic algorithms, which usually takes `seconds`, and what it fills of its own memory.

@@ -95,6 +95,14 @@ SplitBackward split_backward(const program::Attention& a, int device_sms, int sm
   return split;
 }
 
+std::int64_t split_backward_bytes(const program::Attention& a, int device_sms) {
+  return split_backward(a, device_sms, device_sms).blocks * 4 * a.micro_batch * a.heads * a.seq * a.head_dim;
+}
+
+std::int64_t score_gradients_bytes(const program::Attention& a) {
+  return 2 * a.micro_batch * a.heads * a.seq * a.compared();
+}
+
 double flash_split_seconds(const program::Attention& a, const FlashRate& rate, double scale, double flops,
                            int device_sms, int sms) {
   FlashRate busy = rate;

@@ -45,6 +45,11 @@ struct SplitBackward {
   double makespan = 1;      // of one multiprocessor's share of all work
 };
 SplitBackward split_backward(const program::Attention& a, int device_sms, int sms);
+// Bytes of all blocks' gradients of queries.
+std::int64_t split_backward_bytes(const program::Attention& a, int device_sms);
+// Bytes of the gradients of all scores, in 16 bits, that cuDNN's deterministic backward writes for another kernel to
+// read.
+std::int64_t score_gradients_bytes(const program::Attention& a);
 // The time of its products: as flash_compute_seconds, with that makespan in the place of the tail.
 double flash_split_seconds(const program::Attention& a, const FlashRate& rate, double scale, double flops,
                            int device_sms, int sms);

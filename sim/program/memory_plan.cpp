@@ -25,6 +25,11 @@ std::int64_t round_up(std::int64_t bytes, std::int64_t alignment) {
   return (bytes + alignment - 1) / alignment * alignment;
 }
 
+struct OwnBytes {
+  int op;
+  std::int64_t bytes;
+};
+
 // What a body does to memory when it begins in given states, relative to its beginning.
 struct Curve {
   ByClass net{}, at_peak{}, highest{};
@@ -35,7 +40,7 @@ struct Curve {
 
 class PeakWalk {
  public:
-  PeakWalk(const Role& role, std::int64_t alignment, bool on_host);
+  PeakWalk(const Role& role, std::int64_t alignment, bool on_host, const OwnMemory& own);
   MemoryPeak run();
 
  private:
@@ -47,6 +52,7 @@ class PeakWalk {
   const Role& role_;
   std::vector<std::int64_t> bytes_;
   std::vector<BodyChanges> bodies_;
+  std::vector<std::vector<OwnBytes>> own_;  // of each body's kernels, in their order
   std::vector<LiveSet> states_;
   std::map<LiveSet, int> state_ids_;
   std::map<std::vector<int>, Curve> curves_;  // key: body, step state, state a delta
@@ -56,9 +62,15 @@ class PeakWalk {
 };
 
 // Buffers of the other memory are of no bytes.
-PeakWalk::PeakWalk(const Role& role, std::int64_t alignment, bool on_host) : role_(role) {
+PeakWalk::PeakWalk(const Role& role, std::int64_t alignment, bool on_host, const OwnMemory& own)
+    : role_(role), own_(role.bodies.size()) {
   for (const Buffer& b : role.buffers) bytes_.push_back(b.on_host == on_host ? round_up(b.bytes(), alignment) : 0);
   for (const Body& body : role.bodies) bodies_.push_back(changes_of(role, body));
+  if (!own) return;
+  for (std::size_t b = 0; b < role.bodies.size(); ++b)
+    for (std::size_t i = 0; i < role.bodies[b].ops.size(); ++i)
+      if (const std::int64_t bytes = own(role.bodies[b].ops[i]); bytes > 0)
+        own_[b].push_back({static_cast<int>(i), bytes});
 }
 
 int PeakWalk::intern(const LiveSet& set) {
@@ -79,8 +91,23 @@ Curve PeakWalk::compute(const std::vector<int>& key) {
   for (std::size_t i = 1; i < key.size(); ++i) live.push_back(states_[static_cast<std::size_t>(key[i])]);
   Curve curve;
   std::int64_t total = 0;
+  constexpr auto kWorkspace = static_cast<std::size_t>(BufferClass::workspace);
+  const std::vector<OwnBytes>& own = own_[static_cast<std::size_t>(key[0])];
+  auto taken = own.begin();
+  // While an op runs, what it writes is there and what it releases still is.
+  const auto take = [&] {
+    curve.highest[kWorkspace] = std::max(curve.highest[kWorkspace], curve.net[kWorkspace] + taken->bytes);
+    if (total + taken->bytes > curve.peak) {
+      curve.peak = total + taken->bytes;
+      curve.at_peak = curve.net;
+      curve.at_peak[kWorkspace] += taken->bytes;
+      curve.peak_op = taken->op;
+    }
+    ++taken;
+  };
   for (std::size_t i = 0; i < body.changes.size(); ++i) {
     const BodyChange& t = body.changes[i];
+    while (taken != own.end() && (taken->op < t.op || (taken->op == t.op && t.release))) take();
     const auto buffer = static_cast<std::size_t>(t.buffer);
     auto flag = live[static_cast<std::size_t>(t.domain)][buffer];
     if (flag != t.release) continue;  // written again while alive, or released while not
@@ -97,6 +124,7 @@ Curve PeakWalk::compute(const std::vector<int>& key) {
       curve.peak_op = t.op;
     }
   }
+  while (taken != own.end()) take();
   for (std::size_t i = 1; i < live.size(); ++i) curve.outcome.push_back(intern(live[i]));
   return curve;
 }
@@ -150,9 +178,9 @@ MemoryPeak PeakWalk::run() {
 
 }  // namespace
 
-MemoryPeak memory_peak(const Role& role, std::int64_t alignment, bool on_host) {
+MemoryPeak memory_peak(const Role& role, std::int64_t alignment, bool on_host, const OwnMemory& own) {
   REHEARSE_CHECK(alignment >= 1, "alignment {} is not positive", alignment);
-  return PeakWalk(role, alignment, on_host).run();
+  return PeakWalk(role, alignment, on_host, own).run();
 }
 
 }  // namespace rehearse::program

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -17,9 +18,12 @@ struct MemoryPeak {
   std::string where;  // "backward micro-batch 7: layer3.mlp.up.forward"
 };
 
+// Bytes that an op's kernel allocates for itself, beside the program's buffers, and gives back when it ends; workspace.
+using OwnMemory = std::function<std::int64_t(const Op&)>;
+
 // Walks one step (persistent buffers live throughout). `alignment`: each instance is rounded up to it (default 1: the
 // tensors' own bytes; the Performer uses its arena's). `on_host`: of the buffers in the host's memory, else of those in
-// the device's.
-MemoryPeak memory_peak(const Role& role, std::int64_t alignment = 1, bool on_host = false);
+// the device's. `own`: empty where kernels take nothing.
+MemoryPeak memory_peak(const Role& role, std::int64_t alignment = 1, bool on_host = false, const OwnMemory& own = {});
 
 }  // namespace rehearse::program

@@ -25,7 +25,7 @@ std::vector<StageDevices> devices_of_stages(const cluster::Cluster& cluster, con
 
 std::vector<result::StageMemory> stages_of(const Machine& machine, const plan::Scenario& scenario,
                                            const program::Program& program, const program::Arenas* arenas) {
-  std::vector<result::StageMemory> stages = stages_on(machine.costs->device(), scenario, program, arenas);
+  std::vector<result::StageMemory> stages = stages_on(machine, scenario, program, arenas);
   if (machine.kinds() == 1) return stages;
   const std::vector<StageDevices> devices = devices_of_stages(*machine.cluster, scenario.grid());
   for (result::StageMemory& stage : stages) {

@@ -133,11 +133,22 @@ std::optional<Trials::Trial> with_optimizer_on_host(const Trials& trials,
 
 }  // namespace
 
-std::vector<result::StageMemory> stages_on(const cost::Device& device, const plan::Scenario& scenario,
+program::OwnMemory own_memory_on(const Machine& machine, const plan::Scenario& scenario) {
+  if (!scenario.training.deterministic || scenario.framework.allocator == plan::Allocator::arena) return {};
+  return [&machine](const program::Op& op) {
+    std::int64_t most = 0;
+    for (int kind = 0; kind < machine.kinds(); ++kind) most = std::max(most, machine.costs_of(kind).own_memory(op));
+    return most;
+  };
+}
+
+std::vector<result::StageMemory> stages_on(const Machine& machine, const plan::Scenario& scenario,
                                            const program::Program& program, const program::Arenas* arenas) {
+  const cost::Device& device = machine.costs->device();
   plan::FrameworkProfile framework = scenario.framework;
   if (framework.measured_host && device.reserve > Bytes()) framework.memory_reserve = device.reserve;
-  return account::stage_memory(program, scenario.grid(), framework, device.cpu, arenas);
+  return account::stage_memory(program, scenario.grid(), framework, device.cpu, arenas,
+                               own_memory_on(machine, scenario));
 }
 
 std::int64_t largest_peak(const std::vector<result::StageMemory>& stages) {

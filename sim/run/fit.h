@@ -12,16 +12,21 @@
 #include "sim/cost/cost.h"
 #include "sim/plan/scenario.h"
 #include "sim/program/link/send_slots.h"
+#include "sim/program/memory_plan.h"
 #include "sim/program/program.h"
 #include "sim/result/result.h"
 #include "sim/run/run.h"
 
 namespace rehearse::run {
 
+struct Machine;
+
 // Bytes a rank of each stage holds. What our own Performer holds besides its tensors is what was measured on the
 // device, if it was. `arenas`: as account::stage_memory has it.
-std::vector<result::StageMemory> stages_on(const cost::Device& device, const plan::Scenario& scenario,
+std::vector<result::StageMemory> stages_on(const Machine& machine, const plan::Scenario& scenario,
                                            const program::Program& program, const program::Arenas* arenas = nullptr);
+// What kernels take for themselves, on the device that needs most; empty where none does.
+program::OwnMemory own_memory_on(const Machine& machine, const plan::Scenario& scenario);
 // Of the stage that needs most.
 std::int64_t largest_peak(const std::vector<result::StageMemory>& stages);
 // Bytes of the device that cluster.headroom keeps free, at most all.

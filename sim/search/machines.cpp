@@ -71,9 +71,10 @@ double idle_watts(const run::Machine& machine) {
 LeastMemory least_memory(const lower::DistinctStages& stages, const plan::Scenario& scenario,
                          const run::Machine& machine) {
   LeastMemory found;
+  const program::OwnMemory own = run::own_memory_on(machine, scenario);
   std::vector<std::int64_t> of_roles;
   for (const program::Role& role : stages.program.roles)
-    of_roles.push_back(program::memory_peak(role).peak_bytes + reserve_of(scenario, machine));
+    of_roles.push_back(program::memory_peak(role, 1, false, own).peak_bytes + reserve_of(scenario, machine));
   found.bytes = *std::max_element(of_roles.begin(), of_roles.end());
   if (machine.kinds() == 1) {
     found.fits = found.bytes <= most_room(machine, scenario);

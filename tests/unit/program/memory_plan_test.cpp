@@ -98,6 +98,34 @@ TEST(MemoryPeak, AlignmentRoundsEachInstance) {
   EXPECT_EQ(memory_peak(b.role, 256).peak_bytes, 512);
 }
 
+// A kernel's own memory is beside what it writes and what it releases, 40 + 20 + 100, and gone with the next op, 20 +
+// 8: whether the op writes, releases, or touches nothing at all.
+TEST(MemoryPeak, AKernelsOwnMemoryIsThereWhileItRuns) {
+  RoleBuilder b("stage0");
+  const BufferId saved = b.buffer("saved", {10}, Lifetime::slot), result = b.buffer("result", {5}, Lifetime::slot);
+  const BufferId scratch = b.buffer("scratch", {2}, Lifetime::slot, BufferClass::workspace);
+  const BodyId body = b.body("body");
+  touch(b, body, "save", {saved}, {});
+  touch(b, body, "attention", {result}, {saved});
+  touch(b, body, "idle", {}, {});
+  touch(b, body, "last", {scratch}, {result, scratch});
+  b.slot(body);
+  const auto of = [&](const std::string& name) {
+    return memory_peak(b.role, 1, false, [name](const Op& op) { return op.name == name ? 100 : 0; });
+  };
+  EXPECT_EQ(memory_peak(b.role).peak_bytes, 60);
+  const MemoryPeak peak = of("attention");
+  EXPECT_EQ(peak.peak_bytes, 160);
+  EXPECT_EQ(peak.at_peak[kActivation], 60);
+  EXPECT_EQ(peak.at_peak[kWorkspace], 100);
+  EXPECT_EQ(peak.highest[kWorkspace], 100);
+  EXPECT_EQ(peak.where, "body: attention");
+  EXPECT_EQ(of("save").peak_bytes, 140);
+  EXPECT_EQ(of("idle").peak_bytes, 120);
+  EXPECT_EQ(of("last").peak_bytes, 128);
+  EXPECT_EQ(of("last").highest[kWorkspace], 108);
+}
+
 // What the definition says, op by op.
 struct PlainWalk {
   explicit PlainWalk(const Role& r, std::int64_t alignment) : role(r) {
