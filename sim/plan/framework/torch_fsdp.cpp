@@ -54,7 +54,7 @@ FrameworkProfile torch_fsdp_profile() {
       kFlat,
       kReplicas,
       kHost};
-  p.attention = model::AttentionKind::flash2;
+  p.attention = model::AttentionKind::sdpa_flash;
   p.fills_new_tensors = true;
   return p;
 }
