@@ -1,5 +1,7 @@
-// See compare_trace.h. The kernels of the trace's last marked step (of all where it marks none), call by call: what
-// each is says calibrate/trace/trace_operators.h; operators that a program's op is the sum of are put together.
+// See compare_trace.h. The kernels of the trace's last marked step that has some (of all where it marks none), call by
+// call: what each is says calibrate/trace/trace_operators.h; operators that a program's op is the sum of are put
+// together. A step's kernels are those that the host issued between its marks; how long it took the device says: hosts
+// run ahead.
 #include "cli/compare_trace.h"
 
 #include <fmt/format.h>
@@ -33,7 +35,7 @@ std::int64_t ps_of(double us) {
   return std::llround(std::clamp(us, -kMost, kMost) * 1e6);
 }
 
-// What a part is a part of; "": a product of two tensors, which goes with its neighbour.
+// What a part is a part of; "": a product of two tensors.
 const std::map<std::string, std::string>& wholes() {
   static const std::map<std::string, std::string> all = {{"silu", "swiglu_forward"},
                                                          {"silu_backward", "swiglu_backward"},
@@ -44,7 +46,14 @@ const std::map<std::string, std::string>& wholes() {
   return all;
 }
 
-void describe(const trace::Found& found, MeasuredCall& call) {
+// A call, and of a gated activation's parts their elements, else 0.
+struct StepCall {
+  MeasuredCall call;
+  std::int64_t elements = 0;
+};
+
+void describe(const trace::Found& found, StepCall& step) {
+  MeasuredCall& call = step.call;
   if (!found.shape) {
     call.why = found.why;
     return;
@@ -64,39 +73,80 @@ void describe(const trace::Found& found, MeasuredCall& call) {
   } else if (const auto* part = std::get_if<trace::PartShape>(&*found.shape)) {
     const auto whole = wholes().find(part->name);
     call.kind = whole == wholes().end() ? "multiply" : whole->second;
+    if (call.kind == "multiply" || part->name.starts_with("silu")) step.elements = part->rows * part->cols;
   }
 }
 
-void describe_collective(const trace::Collective& c, int world, MeasuredCall& call) {
-  call.op = c.name;
+void describe_collective(const trace::Collective& c, int world, StepCall& step) {
+  step.call.op = c.name;
   if (c.name == "send" || c.name == "recv") {
-    call.kind = c.name == "send" ? "send" : "receive";
+    step.call.kind = c.name == "send" ? "send" : "receive";
     return;
   }
-  if (c.size > 0) return describe(trace::of_collective(c, kGpusOfNode, world), call);
+  if (c.size > 0) return describe(trace::of_collective(c, kGpusOfNode, world), step);
   // Of a group whose size is not known the kind alone is.
   trace::Collective two = c;
   two.size = 2, two.ranks = {0, 1};
-  describe(trace::of_collective(two, kGpusOfNode, world), call);
-  call.key.clear();
+  describe(trace::of_collective(two, kGpusOfNode, world), step);
+  step.call.key.clear();
 }
 
-// Neighbours that are parts of one op become one call; a product of two tensors is part of the gated activation beside
-// it, or else no op that is known.
-std::vector<MeasuredCall> put_together(std::vector<MeasuredCall> calls) {
+// A kernel of NCCL with which nobody recorded what it was for: its name tells the kind.
+void describe_nccl_kernel(StepCall& step) {
+  trace::Collective c;
+  c.name = trace::collective_of_kernel(step.call.kernel), c.dtype = "Byte", c.in = c.out = 2;
+  if (!c.name.empty()) return describe_collective(c, 0, step);
+  step.call.why = "a collective or messages that were not recorded";
+}
+
+// The products of tensors that a gated activation's silu, and twice its backward, come with. A model that computes
+// silu(gate(x)) * up(x) has another matrix product between silu and product, and between products and silu's backward.
+void take_products(std::vector<StepCall>& calls) {
+  constexpr std::size_t kBackward = 2;
+  const auto join = [&](std::size_t whole, std::size_t part) {
+    calls[whole].call.op += " + " + calls[part].call.op;
+    calls[whole].call.kernels += calls[part].call.kernels;
+    calls[whole].call.duration_ps += calls[part].call.duration_ps;
+    calls[part].call.kernels = 0;
+  };
+  std::map<std::int64_t, std::size_t> open;                  // by elements: a silu without its product
+  std::map<std::int64_t, std::vector<std::size_t>> waiting;  // products that no silu has taken
+  for (std::size_t i = 0; i < calls.size(); ++i) {
+    const std::int64_t n = calls[i].elements;
+    if (n == 0) continue;
+    if (calls[i].call.kind == "multiply") {
+      const auto silu = open.find(n);
+      if (silu == open.end()) {
+        waiting[n].push_back(i);
+      } else {
+        join(silu->second, i);
+        open.erase(silu);
+      }
+    } else if (calls[i].call.kind == "swiglu_forward") {
+      open[n] = i;
+    } else {
+      std::vector<std::size_t>& products = waiting[n];
+      for (std::size_t taken = 0; taken < kBackward && !products.empty(); ++taken) {
+        join(i, products.back());
+        products.pop_back();
+      }
+    }
+  }
+  std::erase_if(calls, [](const StepCall& c) { return c.call.kernels == 0; });
+}
+
+// Neighbours that are parts of one op become one call; a product of two tensors that no gated activation comes with is
+// no op that is known.
+std::vector<MeasuredCall> put_together(std::vector<StepCall> calls) {
+  take_products(calls);
   std::set<std::string> parts;
   for (const auto& [part, whole] : wholes()) parts.insert(whole);
-  for (std::size_t i = 0; i < calls.size(); ++i) {
-    if (calls[i].kind != "multiply") continue;
-    const auto gated = [&](std::size_t at) { return at < calls.size() && calls[at].kind.starts_with("swiglu"); };
-    const std::size_t beside = i > 0 && gated(i - 1) ? i - 1 : i + 1;
-    calls[i].kind = gated(beside) ? calls[beside].kind : "";
-    if (calls[i].kind.empty()) calls[i].why = "a product of two tensors, which no op of a program is";
-  }
   std::vector<MeasuredCall> whole;
-  for (MeasuredCall& call : calls) {
+  for (auto& [call, elements] : calls) {
+    if (call.kind == "multiply") call.kind.clear(), call.why = "a product of two tensors, which no op of a program is";
     const bool goes_on = !whole.empty() && parts.contains(call.kind) && whole.back().kind == call.kind &&
-                         whole.back().key.empty() && whole.back().stream == call.stream && whole.back().op != call.op;
+                         elements == 0 && whole.back().key.empty() && whole.back().stream == call.stream &&
+                         whole.back().op != call.op;
     if (!goes_on) {
       whole.push_back(std::move(call));
       continue;
@@ -108,41 +158,72 @@ std::vector<MeasuredCall> put_together(std::vector<MeasuredCall> calls) {
   return whole;
 }
 
+// Which marked step the host issued each kernel in; -1: before, between or after them.
+std::vector<int> steps_of(const trace::Trace& t) {
+  std::vector<int> of(t.kernels.size(), -1);
+  for (std::size_t k = 0; k < of.size(); ++k) {
+    const double at = t.kernels[k].issued;
+    const auto after = std::upper_bound(t.steps.begin(), t.steps.end(), at,
+                                        [](double value, const trace::Step& step) { return value < step.ts; });
+    if (after == t.steps.begin()) continue;
+    const auto step = std::prev(after);
+    if (at < step->ts + step->dur) of[k] = static_cast<int>(step - t.steps.begin());
+  }
+  return of;
+}
+
+// How long a step took, in us. The host's mark is that where the host waits for the device in each step; without, the
+// host runs ahead, and a step takes from where the device ended the one before to where it ended this one.
+double length_of(const trace::Trace& t, const std::vector<int>& of, int step) {
+  double first = 1e300, end = -1e300, before = -1e300;
+  for (std::size_t k = 0; k < of.size(); ++k) {
+    const double ends = t.kernels[k].ts + t.kernels[k].dur;
+    if (of[k] == step) first = std::min(first, t.kernels[k].ts), end = std::max(end, ends);
+    if (of[k] == step - 1) before = std::max(before, ends);
+  }
+  const double marked = t.steps[static_cast<std::size_t>(step)].dur;
+  return before > -1e300 ? end - before : std::max(marked, end - first);
+}
+
 reports::TraceStep step_of(const trace::Trace& t) {
   reports::TraceStep step;
   step.file = t.file;
-  double from = -1e300, to = 1e300;
-  if (!t.steps.empty()) {
-    const trace::Step& last = t.steps.back();
-    from = last.ts, to = last.ts + last.dur;
-    step.name = last.name, step.duration_ps = ps_of(last.dur);
-  }
+  const std::vector<int> of = steps_of(t);
+  // A loop that ends while the profiler records leaves a mark behind its last step, without kernels.
+  const int chosen = of.empty() ? -1 : *std::max_element(of.begin(), of.end());
+  if (!t.steps.empty()) step.name = t.steps[chosen < 0 ? t.steps.size() - 1 : static_cast<std::size_t>(chosen)].name;
+  if (chosen >= 0) step.duration_ps = ps_of(length_of(t, of, chosen));
   const double zero = t.kernels.empty() ? 0 : t.kernels.front().ts;
   std::map<std::pair<std::int32_t, bool>, std::size_t> of_call;
-  std::vector<MeasuredCall> calls;
-  for (const trace::Kernel& k : t.kernels) {
+  std::vector<StepCall> calls;
+  for (std::size_t i = 0; i < t.kernels.size(); ++i) {
+    const trace::Kernel& k = t.kernels[i];
+    if (!t.steps.empty() && (chosen < 0 || of[i] != chosen)) continue;
     const trace::Call* call = k.call < 0 ? nullptr : &t.calls[static_cast<std::size_t>(k.call)];
-    const double at = call != nullptr ? call->ts : k.ts;
-    if (at < from || at >= to) continue;
-    MeasuredCall one;
-    one.kernel = t.names[static_cast<std::size_t>(k.name)];
-    one.stream = k.stream;
-    one.start_ps = ps_of(k.ts - zero), one.duration_ps = ps_of(k.dur);
+    StepCall one;
+    one.call.kernel = t.names[static_cast<std::size_t>(k.name)];
+    one.call.stream = k.stream;
+    one.call.start_ps = ps_of(k.ts - zero), one.call.duration_ps = ps_of(k.dur);
+    const std::string no_kernel = k.copy ? trace::why_no_kernel(one.call.kernel) : "";
     if (k.collective >= 0) {
       describe_collective(t.collectives[static_cast<std::size_t>(k.collective)], t.world, one);
+    } else if (trace::is_nccl_kernel(one.call.kernel)) {
+      describe_nccl_kernel(one);
+    } else if (!no_kernel.empty()) {
+      one.call.why = no_kernel;
     } else if (call == nullptr) {
-      one.why = "linked to no operator";
+      one.call.why = "linked to no operator";
     } else {
       const trace::Operator& op = t.operators[static_cast<std::size_t>(call->op)];
-      const bool weights = op.name.ends_with("norm_backward") && trace::is_weight_pass(one.kernel);
+      const bool weights = op.name.ends_with("norm_backward") && trace::is_weight_pass(one.call.kernel);
       const auto [known, fresh] = of_call.try_emplace({k.call, weights}, calls.size());
       if (!fresh) {
-        ++calls[known->second].kernels;
-        calls[known->second].duration_ps += one.duration_ps;
+        ++calls[known->second].call.kernels;
+        calls[known->second].call.duration_ps += one.call.duration_ps;
         continue;
       }
-      one.op = op.name;
-      describe(trace::of_operator(op, one.kernel), one);
+      one.call.op = op.name;
+      describe(trace::of_operator(op, one.call.kernel), one);
     }
     calls.push_back(std::move(one));
   }
@@ -188,7 +269,7 @@ int compare_trace(const TraceComparison& c) {
                              ? trace::read_chakra_trace(c.trace)
                              : trace::read_trace(c.trace, [&](double done) { line("reading " + c.trace, done); });
   line.clear();
-  if (t.kernels.empty())
+  if (!t.has_kernels())
     refuse(c.trace, "has no kernels: the profiler was not asked for what the GPU does",
            "torch.profiler.profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA], record_shapes=True)");
   const result::StoredResult stored = result::read_directory(c.directory);

@@ -210,7 +210,7 @@ void megatron_model_arguments(Said& said, std::vector<Argument>& out) {
                                       : m.attention == AttentionKind::flash ? "auto"
                                                                             : "flash"});
   if (m.attention == AttentionKind::flash1 || m.attention == AttentionKind::flash3 ||
-      m.attention == AttentionKind::flash_triton)
+      m.attention == AttentionKind::sdpa_flash || m.attention == AttentionKind::flash_triton)
     said.left_out("model.attention", "the version of FlashAttention is the installed one's");
   if (m.family == Family::moe) add_experts(said, m, out);
   if (m.mtp_depth > 0) add_rows(said, prediction_rows(), out);

@@ -61,6 +61,7 @@ class Matcher {
       const OpText& op = simulated_.text_of(*row);
       groups[op.kind + ' ' + match_key(op)].ops.push_back(row);
     }
+    pair_apart(groups);
     for (const auto& [name, group] : groups) pair_group(group);
     // Those whose sizes nobody recorded: by kind and order among what is left.
     std::map<std::string, Group> kinds;
@@ -99,8 +100,7 @@ class Matcher {
     }
     for (const TracePair& pair : m_.pairs) {
       TraceClass& c = classes[class_of_op(simulated_.text_of(*pair.op))];
-      ++c.matched;
-      c.matched_simulated_ps += pair.op->duration_ps;
+      if (!pair.further) ++c.matched, c.matched_simulated_ps += pair.op->duration_ps;
       c.matched_measured_ps += m_.step.calls[pair.call].duration_ps;
     }
     for (auto& [name, c] : classes) {
@@ -116,6 +116,94 @@ class Matcher {
     std::vector<const OpRow*> ops;   // by start
     std::vector<std::size_t> calls;  // the same
   };
+
+  // A product: sizes of an op as it has them, of a call with the smaller of m and n first.
+  struct Product {
+    std::int64_t m = 0, n = 0, k = 0;
+    std::int64_t start = 0;
+    const OpRow* row = nullptr;
+    std::size_t call = 0;
+    bool alone = false;  // an op without a call of its size in the whole step
+    enum class Sum : unsigned char { m, n, k } sum = Sum::n;
+  };
+
+  // Products that the program has in one and the run has apart. The other products are looked at with them, in the
+  // order of both sides: a part (the queries') may have the size of another product (of what attention gives).
+  void pair_apart(std::map<std::string, Group>& groups) {
+    std::vector<Product> ops, calls;
+    bool apart = false;
+    for (const auto& [name, group] : groups) {
+      if (!name.starts_with("gemm ")) continue;
+      for (const OpRow* row : group.ops) ops.push_back(product_of(*row, group.calls.empty()));
+      for (const std::size_t c : group.calls) calls.push_back(product_of(c));
+      apart = apart || (!group.ops.empty() && group.calls.empty());
+    }
+    if (!apart) return;
+    const auto earlier = [](const Product& a, const Product& b) { return a.start < b.start; };
+    std::stable_sort(ops.begin(), ops.end(), earlier);
+    std::stable_sort(calls.begin(), calls.end(), earlier);
+    for (const Product& op : ops) {
+      check_interrupt();
+      bool further = false;
+      for (const std::size_t call : calls_of(op, calls)) {
+        m_.pairs.push_back({op.row, call, further});
+        paired_.insert(op.row);
+        taken_[call] = further = true;
+      }
+    }
+    for (auto& [name, group] : groups) {
+      std::erase_if(group.ops, [&](const OpRow* row) { return paired_.contains(row); });
+      std::erase_if(group.calls, [&](std::size_t c) { return taken_[c]; });
+    }
+  }
+
+  // Parts are those of an output: its columns add up in forward, the sums over it in the input's gradient, its rows in
+  // the weight's; tokens never do.
+  Product product_of(const OpRow& row, bool alone) const {
+    const std::string& shape = simulated_.text_of(row).shape;
+    Product p;
+    p.m = number_in(shape, "m").value_or(0), p.n = number_in(shape, "n").value_or(0);
+    p.k = number_in(shape, "k").value_or(0);
+    if (shape.find("batch=") != std::string::npos) p.m = 0;  // equal to no call
+    p.start = row.start_ps, p.row = &row, p.alone = alone;
+    const bool a = shape.find("transpose_a") != std::string::npos, b = shape.find("transpose_b") != std::string::npos;
+    p.sum = a ? Product::Sum::m : b ? Product::Sum::n : Product::Sum::k;
+    return p;
+  }
+  Product product_of(std::size_t call) const {
+    Product p;
+    p.start = m_.step.calls[call].start_ps, p.call = call;
+    const std::string& key = m_.step.calls[call].key;
+    if (key.find(" of ") == std::string::npos) std::sscanf(key.c_str(), "%ldx%ldx%ld", &p.m, &p.n, &p.k);
+    return p;
+  }
+
+  // What the call adds to the size that is summed up; 0: the other two are not the op's.
+  static std::int64_t part_of(const Product& op, const Product& call) {
+    const auto other = [&](std::int64_t shared) {
+      if (call.k != op.k || (call.m != shared && call.n != shared)) return std::int64_t{0};
+      return call.m == shared ? call.n : call.m;
+    };
+    if (op.sum == Product::Sum::n) return other(op.m);
+    if (op.sum == Product::Sum::m) return other(op.n);
+    return product_key(op.m, op.n, 0) == product_key(call.m, call.n, 0) ? call.k : 0;
+  }
+
+  // The earliest that no op has yet: one call of the op's size, or, where the step has none, two or three parts of it.
+  std::vector<std::size_t> calls_of(const Product& op, const std::vector<Product>& calls) const {
+    constexpr std::size_t kMostParts = 3;  // queries, keys and values
+    const std::int64_t whole = op.sum == Product::Sum::n ? op.n : op.sum == Product::Sum::m ? op.m : op.k;
+    std::int64_t sum = 0;
+    std::vector<std::size_t> parts;
+    for (const Product& call : calls) {
+      if (sum >= whole || taken_[call.call]) continue;
+      const std::int64_t part = part_of(op, call);
+      if (part <= 0 || (op.alone ? part >= whole : part != whole)) continue;
+      sum += part;
+      parts.push_back(call.call);
+    }
+    return sum == whole && parts.size() <= kMostParts ? parts : std::vector<std::size_t>();
+  }
 
   static void list(std::map<std::pair<std::string, std::string>, Unmatched>& from, std::vector<Unmatched>& to) {
     for (auto& [key, u] : from) to.push_back(std::move(u));

@@ -1,7 +1,9 @@
 // A simulated result beside a profiler's trace of the run itself: the kernels of one measured step are mapped to the
 // executed ops of the recorded rank, by what they are (a product's sizes, a collective's kind, bytes and group, another
-// kernel's kind and bytes), and among equals by stream and order. What stays without a partner on either side is
-// listed, never dropped. Leaves out: where the two steps' idle time is, since a trace of one rank does not say for whom
+// kernel's kind and bytes), and among equals by stream and order. A program has the products of queries, keys and
+// values, and those of gate and up-projection, in one; where a run has none of such a product's size, calls that have
+// two of its three sizes and together the third are its parts. What stays without a partner on either side is listed,
+// never dropped. Leaves out: where the two steps' idle time is, since a trace of one rank does not say for whom
 // it waited.
 #pragma once
 
@@ -40,6 +42,7 @@ struct TraceStep {
 struct TracePair {
   const result::OpRow* op = nullptr;
   std::size_t call = 0;
+  bool further = false;  // of an op that several calls make: not the first of them
 };
 // Of a class of kernels (op_class.h), or "collectives" and "messages".
 struct TraceClass {

@@ -57,12 +57,10 @@ std::string trace_match_text(const TraceMatch& m) {
   if (m.step.duration_ps > 0)
     rows.emplace_back("Step, measured", fmt::format("{}, {} times {}", time_text(m.step.duration_ps),
                                                     ratio(m.step.duration_ps, r.step_time_ps), r.source));
+  std::int64_t ops = 0, matched = 0;
+  for (const TraceClass& c : m.classes) ops += c.simulated, matched += c.matched;
   rows.emplace_back("Mapped", fmt::format("{} of {} calls of the trace, {} of {} ops", m.pairs.size(),
-                                          m.step.calls.size(), m.pairs.size(), [&] {
-                                            std::int64_t ops = 0;
-                                            for (const TraceClass& c : m.classes) ops += c.simulated;
-                                            return ops;
-                                          }()));
+                                          m.step.calls.size(), matched, ops));
   out += labelled(rows) + '\n';
   std::vector<std::vector<std::string>> table = {
       {"", "ops", "calls", "mapped", "simulated", "measured", "ratio", "of mapped"}};
@@ -100,21 +98,22 @@ std::string trace_match_json(const TraceMatch& m) {
 
 std::string trace_match_csv(const TraceMatch& m) {
   std::string out = "id,kind,shape,operator,kernel,stream,kernels,simulated_ps,measured_start_ps,measured_ps\n";
-  std::vector<const result::OpRow*> of_call(m.step.calls.size());
-  for (const TracePair& pair : m.pairs) of_call[pair.call] = pair.op;
+  std::vector<const TracePair*> of_call(m.step.calls.size());
+  for (const TracePair& pair : m.pairs) of_call[pair.call] = &pair;
   for (std::size_t c = 0; c < m.step.calls.size(); ++c) {
     const MeasuredCall& call = m.step.calls[c];
-    const result::OpRow* op = of_call[c];
+    const TracePair* const pair = of_call[c];
     const std::string tail =
         fmt::format("{},{},{},{}", csv_field(call.op), csv_field(call.kernel), call.stream, call.kernels);
-    if (op == nullptr) {
+    if (pair == nullptr) {
       out += fmt::format(",{},{},{},,{},{}\n", csv_field(call.kind), csv_field(call.key), tail, call.start_ps,
                          call.duration_ps);
       continue;
     }
-    const result::OpText& text = m.simulated->text_of(*op);
-    out += fmt::format("{},{},{},{},{},{},{}\n", csv_field(id_of(*m.simulated, *op)), csv_field(text.kind),
-                       csv_field(text.shape), tail, op->duration_ps, call.start_ps, call.duration_ps);
+    const result::OpText& text = m.simulated->text_of(*pair->op);
+    out += fmt::format("{},{},{},{},{},{},{}\n", csv_field(id_of(*m.simulated, *pair->op)), csv_field(text.kind),
+                       csv_field(text.shape), tail, pair->further ? "" : fmt::to_string(pair->op->duration_ps),
+                       call.start_ps, call.duration_ps);
   }
   return out;
 }

@@ -249,6 +249,7 @@ class ChakraReader {
     Kernel k;                                          // of less than a microsecond: 0
     k.dur = static_cast<double>(std::min(node.duration, kLongest));
     k.ts = node.start > 0 ? static_cast<double>(node.start) : now_;
+    k.issued = k.ts;
     now_ = std::max(now_, k.ts) + k.dur;
     k.stream = static_cast<int>(std::clamp<std::int64_t>(node.attribute("stream", 0), 0, 1 << 24));
     k.name = static_cast<std::int32_t>(trace_.names.size());

@@ -236,6 +236,7 @@ class Reader {
     const auto earlier = [](const auto& a, const auto& b) { return a.ts < b.ts; };
     std::stable_sort(trace_.kernels.begin(), trace_.kernels.end(), earlier);
     std::stable_sort(trace_.steps.begin(), trace_.steps.end(), earlier);
+    drop_steps_behind_the_last_kernel();
     return std::move(trace_);
   }
 
@@ -246,11 +247,13 @@ class Reader {
     const Json& a = args != event.end() && args->is_object() ? *args : none;
     const std::string category = text(event, "cat");
     if (category == "kernel" || category == "Kernel") {
-      add_kernel(event, a);
+      add_kernel(event, a, false);
+    } else if (category == "gpu_memcpy" || category == "gpu_memset" || category == "Memcpy" || category == "Memset") {
+      add_kernel(event, a, true);
     } else if (category == "cpu_op" || category == "Operator") {
       add_call(event, a);
     } else if (category == "cuda_runtime" || category == "cuda_driver" || category == "Runtime") {
-      add_launch(a);
+      add_launch(event, a);
     } else if (category == "user_annotation" || category.empty()) {
       add_step(event);
     }
@@ -265,9 +268,10 @@ class Reader {
     return index;
   }
 
-  void add_kernel(const Json& event, const Json& args) {
+  void add_kernel(const Json& event, const Json& args, bool copy) {
     Kernel k;
     k.ts = number(event, "ts"), k.dur = number(event, "dur");
+    k.issued = k.ts, k.copy = copy;
     if (!(k.dur > 0)) return;
     k.device = static_cast<int>(integer(args, "device", 0));
     k.stream = static_cast<int>(integer(args, "stream", 0));
@@ -300,9 +304,9 @@ class Reader {
     calls_.insert_or_assign(id, Call{index, number(event, "ts")});
   }
 
-  void add_launch(const Json& args) {
-    const std::int64_t correlation = integer(args, "correlation", -1), id = external_id(args);
-    if (correlation >= 0 && id > 0) launches_[correlation] = id;
+  void add_launch(const Json& event, const Json& args) {
+    const std::int64_t correlation = integer(args, "correlation", -1);
+    if (correlation >= 0) launches_[correlation] = {external_id(args), number(event, "ts")};
   }
 
   // The host's side of a step: the device's (gpu_user_annotation) begins when its first kernel does.
@@ -312,25 +316,37 @@ class Reader {
     trace_.steps.push_back({name, number(event, "ts"), number(event, "dur")});
   }
 
+  // prof.step() begins a step that a loop may leave without doing anything in it.
+  void drop_steps_behind_the_last_kernel() {
+    if (!trace_.has_kernels()) return;
+    double last = -1e300;
+    for (const Kernel& k : trace_.kernels) last = std::max(last, k.issued);
+    while (!trace_.steps.empty() && trace_.steps.back().ts > last) trace_.steps.pop_back();
+  }
+
   // Kernels to calls: by the operator's id, or that of the launch with the kernel's correlation.
   void link() {
     std::unordered_map<std::int64_t, std::int32_t> index;
     for (std::size_t i = 0; i < trace_.kernels.size(); ++i) {
       auto [id, correlation] = kernel_ids_[i];
-      if (!calls_.contains(id)) {
-        const auto launch = launches_.find(correlation);
-        id = launch == launches_.end() ? 0 : launch->second;
-      }
       Kernel& k = trace_.kernels[i];
+      const auto launch = launches_.find(correlation);
+      if (launch != launches_.end()) k.issued = launch->second.ts;
+      if (!calls_.contains(id)) id = launch == launches_.end() ? 0 : launch->second.id;
       if (const auto c = collective_of_call_.find(id); c != collective_of_call_.end() && k.collective < 0)
         k.collective = c->second;
       const auto call = calls_.find(id);
       if (call == calls_.end()) continue;
       const auto [at, fresh] = index.try_emplace(id, static_cast<std::int32_t>(trace_.calls.size()));
       if (fresh) trace_.calls.push_back(call->second);
-      k.call = at->second;
+      k.call = at->second, k.issued = call->second.ts;
     }
   }
+
+  struct Launch {
+    std::int64_t id = 0;  // External id; 0: of no operator
+    double ts = 0;
+  };
 
   Trace trace_;
   std::string section_;
@@ -338,7 +354,7 @@ class Reader {
   Interned names_, operators_, collectives_;
   std::vector<std::pair<std::int64_t, std::int64_t>> kernel_ids_;  // External id, correlation
   std::unordered_map<std::int64_t, Call> calls_;                   // by External id
-  std::unordered_map<std::int64_t, std::int64_t> launches_;        // correlation -> External id
+  std::unordered_map<std::int64_t, Launch> launches_;              // by correlation
   std::unordered_map<std::int64_t, std::int32_t> collective_of_call_;
 };
 
@@ -360,6 +376,10 @@ std::pair<int, int> position_of(const std::string& message) {
 
 std::int64_t Tensor::elements() const {
   return product(dims);
+}
+
+bool Trace::has_kernels() const {
+  return std::any_of(kernels.begin(), kernels.end(), [](const Kernel& k) { return !k.copy; });
 }
 
 Trace read_trace(const std::string& file, const std::function<void(double)>& progress) {

@@ -8,8 +8,8 @@
 // that launched it), "correlation" (of the launch, category cuda_runtime), "device", "stream"; collectives with
 // "Collective name", "In msg nelems", "Out msg nelems", "dtype", "Group size", "Process Group Name", "Process Group
 // Ranks" at the kernel or at the operator record_param_comms; ProfilerStep#N, which prof.step() marks. Older releases
-// say Operator and Kernel for cpu_op and kernel. Leaves out: copies and fills that are no kernels (gpu_memcpy,
-// gpu_memset).
+// say Operator and Kernel for cpu_op and kernel. Copies and fills that are no kernels (categories gpu_memcpy and
+// gpu_memset, "Memcpy DtoD (Device -> Device)", "Memset (Device)") are read as kernels with a flag.
 #pragma once
 
 #include <cstdint>
@@ -43,7 +43,9 @@ struct Collective {
 
 struct Kernel {
   double ts = 0, dur = 0;  // us
+  double issued = 0;       // us, by the host's clock: of its call, else of its launch; neither recorded: ts
   int device = 0, stream = 0;
+  bool copy = false;             // by a copy engine, or a fill: no kernel
   std::int32_t name = -1;        // index into Trace::names
   std::int32_t call = -1;        // index into Trace::calls; -1: linked to no operator
   std::int32_t collective = -1;  // index into Trace::collectives
@@ -67,10 +69,12 @@ struct Trace {
   std::vector<Collective> collectives;
   std::vector<Call> calls;
   std::vector<Kernel> kernels;  // by start
-  std::vector<Step> steps;      // by start
+  std::vector<Step> steps;      // by start; without those that were begun behind the last kernel
   std::string gpu;              // "NVIDIA H100 80GB HBM3"; "": not known
   int gpus_listed = 0;          // that the process saw
   int rank = -1, world = 0;     // -1, 0: not known
+
+  bool has_kernels() const;  // copies and fills are none
 };
 
 // `progress` gets the share of the file that was read. Throws InputError, with the line and column of broken JSON.

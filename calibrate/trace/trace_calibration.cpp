@@ -84,6 +84,8 @@ const char* attention_name(program::AttentionKernel kernel) {
   switch (kernel) {
     case program::AttentionKernel::cudnn:
       return "cudnn";
+    case program::AttentionKernel::sdpa_flash:
+      return "sdpa_flash";
     case program::AttentionKernel::flash3:
       return "flash3";
     default:
@@ -250,6 +252,11 @@ std::string shipped_device(const std::string& gpu) {
   if (is("B200")) return "b200-sxm";
   if (is("H200")) return "h200-sxm";
   if (is("H100") && is("HBM3")) return "h100-sxm";
+  if (is("H100 PCIe")) return "h100-pcie";
+  if (is("H800") && !is("PCIe")) return "h800";
+  if (is("A800-SXM4-80GB")) return "a800";
+  if (is("L40S")) return "l40s";
+  if (is("MI300X")) return "mi300x";
   if (is("A100") && is("80GB")) return is("PCI") ? "a100-pcie-80g" : "a100-sxm-80g";
   if (is("A100-SXM4-40GB")) return "a100-sxm-40g";
   if (is("V100-SXM2-32GB")) return "v100-sxm2-32g";

@@ -117,29 +117,35 @@ Found batched_found(const Operator& op) {
 }
 
 // Fused attention: where query, key and the flag is_causal stand among the inputs, and whether a tensor is [batch,
-// heads, seq, dim] (PyTorch's) or [batch, seq, heads, dim] (the kernel's own).
+// heads, seq, dim] (PyTorch's) or [batch, seq, heads, dim] (the kernel's own). flash_attn_3's are those of its
+// TORCH_LIBRARY (Dao-AILab/flash-attention hopper/flash_api.cpp).
 struct AttentionOperator {
   std::string_view name;
   std::size_t query, causal;
   bool heads_first, backward;
 };
-constexpr std::array<AttentionOperator, 8> kAttention = {{
+constexpr std::array<AttentionOperator, 12> kAttention = {{
     {"aten::_scaled_dot_product_flash_attention", 0, 4, true, false},
     {"aten::_scaled_dot_product_flash_attention_backward", 1, 11, true, true},
     {"aten::_flash_attention_forward", 0, 8, false, false},
     {"aten::_flash_attention_backward", 1, 11, false, true},
     {"aten::_scaled_dot_product_cudnn_attention", 0, 6, true, false},
     {"aten::_scaled_dot_product_cudnn_attention_backward", 1, 14, true, true},
+    {"aten::_cudnn_attention_forward", 0, 10, true, false},
+    {"aten::_cudnn_attention_backward", 1, 14, true, true},
     {"flash_attn::_flash_attn_forward", 0, 5, false, false},
     {"flash_attn::_flash_attn_backward", 1, 11, false, true},
+    {"flash_attn_3::fwd", 0, 24, false, false},
+    {"flash_attn_3::bwd", 1, 16, false, true},
 }};
 
 program::AttentionKernel attention_kernel(const Operator& op, const std::string& kernel) {
   if (op.name.find("cudnn") != std::string::npos || kernel.find("cudnn") != std::string::npos)
     return program::AttentionKernel::cudnn;
-  const bool third = kernel.find("FlashAttnFwdSm90") != std::string::npos ||
+  const bool third = op.name.starts_with("flash_attn_3::") || kernel.find("FlashAttnFwdSm90") != std::string::npos ||
                      kernel.find("FlashAttnBwdSm90") != std::string::npos || kernel.find("flash3") != std::string::npos;
-  return third ? program::AttentionKernel::flash3 : program::AttentionKernel::flash2;
+  if (third) return program::AttentionKernel::flash3;
+  return op.name.starts_with("aten::") ? program::AttentionKernel::sdpa_flash : program::AttentionKernel::flash2;
 }
 
 Found attention_found(const Operator& op, const AttentionOperator& how, const std::string& kernel) {
@@ -223,7 +229,8 @@ Found rows_part(const Operator& op, std::size_t input, const char* name) {
 
 Found elementwise_part(const Operator& op, const char* name, bool both) {
   const auto dtype = float_of(op, 0);
-  if (!has(op, 0, 1) || !dtype) return left_out("its operator has no shapes");
+  if (!has(op, 0, 1)) return left_out("its operator has no shapes");
+  if (!dtype) return left_out("a kernel on a type that no program has");
   if (both && (!has(op, 1, 1) || op.inputs[0].dims != op.inputs[1].dims)) return left_out("a product that broadcasts");
   return part_found(name, *dtype, 1, op.inputs[0].elements());
 }
@@ -267,7 +274,7 @@ struct CollectiveName {
   program::CollectiveKind kind;
 };
 // As ProcessGroupNCCL records them.
-constexpr std::array<CollectiveName, 12> kCollectives = {{
+constexpr std::array<CollectiveName, 15> kCollectives = {{
     {"allreduce", program::CollectiveKind::all_reduce},
     {"all_reduce", program::CollectiveKind::all_reduce},
     {"_allgather_base", program::CollectiveKind::all_gather},
@@ -280,6 +287,10 @@ constexpr std::array<CollectiveName, 12> kCollectives = {{
     {"all_to_all", program::CollectiveKind::all_to_all},
     {"all_to_allv", program::CollectiveKind::all_to_all},
     {"alltoall_base", program::CollectiveKind::all_to_all},
+    // Of lists of tensors in one kernel, whose elements are counted together.
+    {"allreduce_coalesced", program::CollectiveKind::all_reduce},
+    {"allgather_into_tensor_coalesced", program::CollectiveKind::all_gather},
+    {"reduce_scatter_tensor_coalesced", program::CollectiveKind::reduce_scatter},
 }};
 
 std::int64_t size_of_type(std::string_view type) {
@@ -295,6 +306,27 @@ bool is_weight_pass(const std::string& kernel) {
   return kernel.find("GammaBeta") != std::string::npos || kernel.find("gamma_beta") != std::string::npos;
 }
 
+bool is_nccl_kernel(const std::string& kernel) {
+  return kernel.starts_with("nccl");
+}
+
+std::string collective_of_kernel(const std::string& kernel) {
+  if (!is_nccl_kernel(kernel)) return "";
+  constexpr std::array<std::pair<std::string_view, const char*>, 4> kNames = {{{"AllReduce", "allreduce"},
+                                                                               {"AllGather", "all_gather"},
+                                                                               {"ReduceScatter", "reduce_scatter"},
+                                                                               {"Broadcast", "broadcast"}}};
+  for (const auto& [part, name] : kNames)
+    if (kernel.find(part) != std::string::npos) return name;
+  return "";
+}
+
+std::string why_no_kernel(const std::string& name) {
+  if (name.find("DtoD") != std::string::npos) return "";
+  if (name.starts_with("Memset")) return "a fill that is no kernel";
+  return "a copy between memories";
+}
+
 Found of_operator(const Operator& op, const std::string& kernel) {
   const std::string_view name = op.name;
   const auto attention =
@@ -308,7 +340,9 @@ Found of_operator(const Operator& op, const std::string& kernel) {
   if (name == "aten::bmm") return batched_found(op);
   if (name == "aten::baddbmm") return left_out("a batched product, of which device files hold none");
   if (name == "aten::_scaled_mm") return left_out("an 8-bit product");
-  if (name.starts_with("triton_") || name.find("CompiledFunction") != std::string_view::npos)
+  const auto called = [&](const char* part) { return name.find(part) != std::string_view::npos; };
+  if (name.starts_with("triton_") || kernel.starts_with("triton_") || called("CompiledFunction") ||
+      called("CompiledFxGraph") || called("Torch-Compiled Region"))
     return left_out("fused by torch.compile");
   return memory_bound(op, kernel);
 }

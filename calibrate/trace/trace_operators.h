@@ -65,6 +65,14 @@ struct Found {
 bool is_weight_pass(const std::string& kernel);
 // `kernel`: the name of the call's first one.
 Found of_operator(const Operator& op, const std::string& kernel);
+// Of a copy between this GPU's memory and another's or the host's, and of a fill: why no operator's shape says what it
+// was. "": a copy within this GPU's memory, as a kernel would make it.
+std::string why_no_kernel(const std::string& name);
+// "allreduce", "all_gather", ... of a kernel of NCCL or RCCL, by its name alone
+// (ncclDevKernel_AllReduce_Sum_bf16_RING_LL, ncclKernel_AllGather_RING_LL_Sum_int8_t); "": of none, or of one whose
+// name does not say (ncclDevKernel_Generic; of SendRecv, how many of which).
+std::string collective_of_kernel(const std::string& kernel);
+bool is_nccl_kernel(const std::string& kernel);
 // `world`: ranks in all, 0 if the trace does not say.
 Found of_collective(const Collective& collective, int gpus_per_node, int world);
 

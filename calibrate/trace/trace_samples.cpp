@@ -15,7 +15,7 @@ using Interval = std::pair<double, double>;
 std::map<int, std::vector<Interval>> communication(const Trace& trace) {
   std::map<int, std::vector<Interval>> all;
   for (const Kernel& k : trace.kernels) {
-    if (k.collective < 0 && !trace.names[static_cast<std::size_t>(k.name)].starts_with("nccl")) continue;
+    if (k.collective < 0 && !is_nccl_kernel(trace.names[static_cast<std::size_t>(k.name)])) continue;
     std::vector<Interval>& list = all[k.device];
     if (!list.empty() && k.ts <= list.back().second) {
       list.back().second = std::max(list.back().second, k.ts + k.dur);
@@ -38,7 +38,7 @@ void require_usable(const Trace& trace) {
     throw InputError(Diagnostic{trace.file, 0, 0, "", std::move(message), std::move(hint)});
   };
   constexpr const char* kActivities = "activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]";
-  if (trace.kernels.empty())
+  if (!trace.has_kernels())
     refuse("has no kernels: the profiler was not asked for what the GPU does",
            fmt::format("torch.profiler.profile({}, record_shapes=True)", kActivities));
   if (trace.operators.empty())
@@ -87,7 +87,7 @@ void add_samples(const Trace& trace, const SampleOptions& options, int file, Sam
   for (const Kernel& k : trace.kernels) {
     const std::string& name = trace.names[static_cast<std::size_t>(k.name)];
     const Call* call = k.call < 0 ? nullptr : &trace.calls[static_cast<std::size_t>(k.call)];
-    if ((call != nullptr ? call->ts : k.ts) < from) {
+    if (k.issued < from) {
       ++table.skipped;
       continue;
     }
@@ -99,6 +99,14 @@ void add_samples(const Trace& trace, const SampleOptions& options, int file, Sam
       const Found f = of_collective(c, options.gpus_per_node, trace.world);
       tally(f.shape ? table.used : table.left_out, f.shape ? f.used_as : f.why, 1, seconds, c.name);
       if (f.shape) table.collectives[std::get<CollectiveShape>(*f.shape)][c.group][file].push_back(seconds);
+      continue;
+    }
+    if (is_nccl_kernel(name)) {
+      tally(table.left_out, "a collective whose bytes were not recorded", 1, seconds, name);
+      continue;
+    }
+    if (const std::string why = k.copy ? why_no_kernel(name) : ""; !why.empty()) {
+      tally(table.left_out, why, 1, seconds, name);
       continue;
     }
     if (call == nullptr) {

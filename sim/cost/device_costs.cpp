@@ -318,8 +318,9 @@ double DeviceCosts::dropout_seconds(const program::Attention& a, const Work& wor
 // (attention/dot_product_attention/utils.py).
 bool DeviceCosts::splits_backward(const program::Attention& a) const {
   using program::AttentionKernel;
-  const bool fastest = a.kernel != AttentionKernel::flash2 && data_.flash.find(a.kernel) == nullptr;
-  return a.kernel == AttentionKernel::flash2 ||
+  const bool second = a.kernel == AttentionKernel::flash2 || a.kernel == AttentionKernel::sdpa_flash;
+  const bool fastest = !second && data_.flash.find(a.kernel) == nullptr;
+  return second ||
          ((fastest || a.kernel == AttentionKernel::best) && data_.flash.fastest_is == AttentionKernel::flash2);
 }
 

@@ -95,9 +95,10 @@ void read_gemm_table(const std::string& path, GemmData& gemm, Diagnostics& diagn
   read_gemm_points(path, read_text_file(path), 1, gemm, diagnostics);
 }
 
-constexpr std::array<std::pair<const char*, program::AttentionKernel>, 5> kAttentionKernels = {
+constexpr std::array<std::pair<const char*, program::AttentionKernel>, 6> kAttentionKernels = {
     {{"flash1", program::AttentionKernel::flash1},
      {"flash2", program::AttentionKernel::flash2},
+     {"sdpa_flash", program::AttentionKernel::sdpa_flash},
      {"flash3", program::AttentionKernel::flash3},
      {"flash_triton", program::AttentionKernel::flash_triton},
      {"cudnn", program::AttentionKernel::cudnn}}};
@@ -526,7 +527,8 @@ void read_measurements(const Node& root, const std::string& file, DeviceData& da
 const FlashKernel* FlashData::find(program::AttentionKernel kernel) const {
   if (kernel == program::AttentionKernel::best || kernel == fastest_is) return &fastest;
   const auto found = others.find(kernel);
-  return found == others.end() ? nullptr : &found->second;
+  if (found != others.end()) return &found->second;
+  return kernel == program::AttentionKernel::sdpa_flash ? find(program::AttentionKernel::flash2) : nullptr;
 }
 
 std::string measurements_for(const std::string& file) {

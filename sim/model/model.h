@@ -22,11 +22,11 @@ enum class NormKind : unsigned char { layernorm, rmsnorm };
 enum class Position : unsigned char { learned, rope, relative, alibi };
 enum class ActivationKind : unsigned char { gelu, relu, swiglu, squared_relu, geglu };
 // flash: the fastest fused kernel known for the device; unfused: scores kept in memory; the others a fused kernel by
-// name: FlashAttention 1 to 3, FlashAttention 1 in Triton (flash_attn_triton.py, and what frameworks made of it),
-// cuDNN's.
-enum class AttentionKind : unsigned char { flash, unfused, flash1, flash2, flash3, flash_triton, cudnn };
-inline constexpr std::array<const char*, 7> kAttentionNames = {"flash",  "unfused",      "flash1", "flash2",
-                                                               "flash3", "flash_triton", "cudnn"};
+// name: FlashAttention 1 to 3, FlashAttention 2 as PyTorch builds it (scaled_dot_product_attention's flash backend),
+// FlashAttention 1 in Triton (flash_attn_triton.py, and what frameworks made of it), cuDNN's.
+enum class AttentionKind : unsigned char { flash, unfused, flash1, flash2, sdpa_flash, flash3, flash_triton, cudnn };
+inline constexpr std::array<const char*, 8> kAttentionNames = {"flash",      "unfused", "flash1",       "flash2",
+                                                               "sdpa_flash", "flash3",  "flash_triton", "cudnn"};
 // What a cnn or an mlp is trained on: classes (softmax and cross-entropy) or numbers (mean squared error, over all
 // outputs of the global batch as torch.nn.MSELoss takes it), or each output is the logit of a yes or no (binary
 // cross-entropy, over all outputs as torch.nn.BCEWithLogitsLoss).

@@ -340,8 +340,9 @@ std::vector<Key> transformer_keys() {
        .families = kTransformers,
        .meaning =
            "`flash` (one fused kernel, the fastest known for the device), `unfused` (scores kept in memory), or a "
-           "fused kernel by name: FlashAttention 1 to 3 (`flash1`, `flash2`, `flash3`), FlashAttention 1 in Triton "
-           "(`flash_triton`), `cudnn`",
+           "fused kernel by name: FlashAttention 1 to 3 (`flash1`, `flash2`, `flash3`), FlashAttention 2 as PyTorch's "
+           "scaled_dot_product_attention has it (`sdpa_flash`; where a device file has no rates of it, those of "
+           "`flash2`), FlashAttention 1 in Triton (`flash_triton`), `cudnn`",
        .example = "unfused",
        .related = "plan.recompute framework",
        .field = &model::Model::attention,

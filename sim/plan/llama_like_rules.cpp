@@ -10,11 +10,12 @@ namespace rehearse::plan::detail {
 
 namespace {
 
-// FlashAttention has it from 2.6 on; in cuDNN's and the Triton kernels of the table, and in the first FlashAttention,
-// it is not.
+// FlashAttention has it from 2.6 on; in cuDNN's and the Triton kernels of the table, in the first FlashAttention, and
+// in scaled_dot_product_attention, it is not.
 bool caps_scores(model::AttentionKind kind) {
   using model::AttentionKind;
-  return kind != AttentionKind::flash1 && kind != AttentionKind::flash_triton && kind != AttentionKind::cudnn;
+  return kind != AttentionKind::flash1 && kind != AttentionKind::flash_triton && kind != AttentionKind::cudnn &&
+         kind != AttentionKind::sdpa_flash;
 }
 
 }  // namespace

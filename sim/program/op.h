@@ -76,7 +76,7 @@ enum class AttentionPart : unsigned char {
 };
 // Which fused kernel a framework launches for flash_forward and flash_backward (costs; the result is the same). best:
 // the fastest known for the device.
-enum class AttentionKernel : unsigned char { best, flash1, flash2, flash3, flash_triton, cudnn };
+enum class AttentionKernel : unsigned char { best, flash1, flash2, sdpa_flash, flash3, flash_triton, cudnn };
 struct Attention {
   AttentionPart part = AttentionPart::flash_forward;
   std::int64_t micro_batch = 0, heads = 0, kv_heads = 0, seq = 0, head_dim = 0;  // heads of this rank

@@ -77,7 +77,7 @@ fi
 
 # Attention of other libraries (torch_attention.py), of the last call that measured it.
 attention=()
-for library in cudnn flash2; do
+for library in cudnn sdpa_flash; do
   for call in "${calls[@]}"; do
     file=./attention/attention-$library.yaml
     if [ -s "$call/results.tar.gz" ]; then tar xzf "$call/results.tar.gz" -C "$place" "$file" 2>/dev/null || true; fi
@@ -99,7 +99,7 @@ if [ -n "$name" ]; then
     fi
   done
   echo "installed: calibrate/devices/$name.yaml, measured on $gpu; what it lacks is $shipped's"
-  for library in cudnn flash2; do
+  for library in cudnn sdpa_flash; do
     rows=$(grep -c "^    \(forward\|backward\),.*,$library\$" "$installed" || true)
     [ "$rows" = 0 ] || echo "attention: $rows rows of $library, for plans whose framework runs it"
   done
@@ -128,7 +128,7 @@ for call in "${calls[@]}"; do
   [ ${#calls[@]} -gt 1 ] || letter=call
   cp "$call/summary.txt" "$records/$letter.txt"
   if [ -s "$call/results.tar.gz" ]; then
-    for file in flash.json kernels.json clocks.csv counters.txt attention/attention-cudnn.yaml attention/attention-flash2.yaml; do
+    for file in flash.json kernels.json clocks.csv counters.txt attention/attention-cudnn.yaml attention/attention-sdpa_flash.yaml; do
       if tar xzf "$call/results.tar.gz" -C "$place" "./$file" 2>/dev/null && [ -s "$place/$file" ]; then
         case "$file" in
           clocks.csv) gzip -9nc "$place/$file" > "$records/$letter.clocks.csv.gz" ;;

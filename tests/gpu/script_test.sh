@@ -174,12 +174,12 @@ tests/gpu/calls.sh F > /dev/null 2>&1 && fail "there is no call F"
 sed -i '/^h100/d' "$PRETEND_LOG"
 tests/gpu/bring_back.sh --program "$build/cli/rehearse" build/gpu/back > "$place/home.txt" 2>&1 || fail "bring_back.sh: $(cat "$place/home.txt")"
 for expected in '^installed: calibrate/devices/h100-80gb-hbm3.yaml, measured on NVIDIA H100 80GB HBM3' \
-  '^attention: 26 rows of cudnn' '^attention: 26 rows of flash2' \
+  '^attention: 26 rows of cudnn' '^attention: 26 rows of sdpa_flash' \
   '^presets with h100-sxm.*dgx-h100' '^| gpt2-124m-b16-s1024 | 100.00 ms | 100.00 ms | +0.0% |' \
   '^All: 16 plans: median 0.0%' '^ours/eager-bf16: median' '| flash/forward | 10.0 us | 250 |' '| stream/add | 5.0 us | 0.91 |' 'A: PASSED  steps (.*SM 1755 MHz'; do
   grep -q -- "$expected" "$place/home.txt" || fail "bring_back.sh prints no '$expected': $(cat "$place/home.txt")"
 done
-for section in 'power:' 'attention:' '  others:' '    cudnn:' '    flash2:'; do
+for section in 'power:' 'attention:' '  others:' '    cudnn:' '    sdpa_flash:'; do
   grep -q "^$section" calibrate/devices/h100-80gb-hbm3.yaml || fail "installed without $section"
 done
 records=$(echo tests/gpu/records/*-h100-80gb-hbm3)
@@ -190,7 +190,7 @@ step_of() { # framework
     grep -m 1 -o '"step_time_s": *[0-9.e-]*'
 }
 cp calibrate/devices/h100-80gb-hbm3.yaml "$place/installed.yaml"
-for pair in megatron-core:cudnn torch-fsdp:flash2; do
+for pair in megatron-core:cudnn torch-fsdp:sdpa_flash; do
   with=$(step_of "${pair%:*}") ours=$(step_of rehearse)
   sed -i "/,${pair#*:}\$/d" calibrate/devices/h100-80gb-hbm3.yaml
   [ "$with" != "$(step_of "${pair%:*}")" ] || fail "${pair%:*} does not take the rows of ${pair#*:}: $with"

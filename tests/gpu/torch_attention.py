@@ -9,7 +9,7 @@ each library this writes a file of measurements, DIR/attention-KERNEL.yaml, in t
     rehearse_device: 1
     measurements_for: h100-80gb-hbm3     # `name` of the device file that `rehearse calibrate --device cuda` wrote
     attention:
-      kernel: cudnn                      # or flash2: what scenarios and frameworks name
+      kernel: cudnn                      # or sdpa_flash: what scenarios and frameworks name
       rows: |
         part,causal,batch,seq,heads,kv_heads,head_dim,tflops,source
         forward,yes,16,1024,12,12,64,412.3,cuDNN 91900
@@ -34,7 +34,7 @@ import time
 import torch_steps
 
 COLUMNS = "part,causal,batch,seq,heads,kv_heads,head_dim,tflops,source"
-BACKENDS = {"cudnn": "CUDNN_ATTENTION", "flash2": "FLASH_ATTENTION"}
+BACKENDS = {"cudnn": "CUDNN_ATTENTION", "sdpa_flash": "FLASH_ATTENTION"}
 HEAD_DIM = 64  # of all models in plans.yaml
 
 
@@ -155,7 +155,7 @@ def main():
     parser.add_argument("--plans", default=os.path.join(root, "scenarios", "gpu", "plans.yaml"))
     parser.add_argument("--calibration", help="the device file of this GPU, whose name the measurements are for")
     parser.add_argument("--out", help="a folder for attention-KERNEL.yaml")
-    parser.add_argument("--kernels", default="cudnn,flash2")
+    parser.add_argument("--kernels", default="cudnn,sdpa_flash")
     parser.add_argument("--seconds", type=float, default=60, help="in all")
     parser.add_argument("--self-check", action="store_true", help="without PyTorch: files that the program reads")
     parser.add_argument("--root", default=root, help="with --self-check: where scenarios/ is")

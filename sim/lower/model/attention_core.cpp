@@ -17,6 +17,8 @@ program::AttentionKernel AttentionCore::kernel() const {
       return AttentionKernel::flash1;
     case AttentionKind::flash2:
       return AttentionKernel::flash2;
+    case AttentionKind::sdpa_flash:
+      return AttentionKernel::sdpa_flash;
     case AttentionKind::flash3:
       return AttentionKernel::flash3;
     case AttentionKind::flash_triton:

@@ -60,7 +60,7 @@ FrameworkProfile torch_fsdp_profile() {
       kReplicas,
       kShards,
       kHost};
-  p.attention = model::AttentionKind::flash2;
+  p.attention = model::AttentionKind::sdpa_flash;
   p.fills_new_tensors = true;
   return p;
 }

@@ -67,6 +67,44 @@ TEST(MatchTrace, ProductsByTheirSizesWhicheverWayRound) {
   EXPECT_EQ(std::count(csv.begin(), csv.end(), '\n'), 5) << csv;
 }
 
+// A program with queries, keys and values in one product, then the product of what attention gives; a run with four
+// products, the queries' of the size of the last. In the gradient of the input the parts' sums add up, in the weight's
+// its rows.
+TEST(MatchTrace, ProductsThatARunHasApart) {
+  result::StoredResult simulated = stored();
+  simulated.texts.clear(), simulated.ops.clear();
+  const char* const shapes[] = {"m=64 n=24 k=16 transpose_b", "m=64 n=16 k=16 transpose_b", "m=64 n=16 k=24",
+                                "m=24 n=16 k=64 transpose_a"};
+  for (const char* shape : shapes) {
+    result::OpText text;
+    text.body = "forward", text.op = shape, text.stream = "compute", text.kind = "gemm", text.shape = shape;
+    result::OpRow row;
+    row.slot = static_cast<std::int64_t>(simulated.texts.size()), row.text = static_cast<std::uint32_t>(row.slot);
+    row.start_ps = row.slot * kMicrosecond, row.duration_ps = kMicrosecond;
+    simulated.texts.push_back(text);
+    simulated.ops.push_back(row);
+  }
+  TraceStep step{"t.json", "", 0, {}};
+  const std::int64_t sizes[][3] = {{64, 16, 16}, {64, 4, 16}, {64, 4, 16}, {64, 16, 16}, {64, 16, 4},
+                                   {4, 16, 64},  {64, 16, 4}, {4, 16, 64}, {64, 16, 16}, {16, 16, 64}};
+  for (const auto& [m, n, k] : sizes)
+    step.calls.push_back(
+        call_of("gemm", product_key(m, n, k), static_cast<std::int64_t>(step.calls.size()), kMicrosecond));
+  const TraceMatch match = match_trace(simulated, 0, step);
+  ASSERT_EQ(match.pairs.size(), std::size(sizes));
+  const std::int64_t expected[] = {0, 0, 0, 1, 2, 3, 2, 3, 2, 3};
+  for (std::size_t i = 0; i < match.pairs.size(); ++i) EXPECT_EQ(match.pairs[i].op->slot, expected[i]) << i;
+  EXPECT_TRUE(match.measured_alone.empty());
+  ASSERT_EQ(match.classes.size(), 1U);
+  EXPECT_EQ(match.classes[0].matched, 4);
+  EXPECT_EQ(match.classes[0].matched_simulated_ps, 4 * kMicrosecond);
+  EXPECT_EQ(match.classes[0].matched_measured_ps, 10 * kMicrosecond);
+  EXPECT_TRUE(trace_match_text(match).find("10 of 10 calls of the trace, 4 of 4 ops") != std::string::npos);
+  // Sequences do not add up: half as many tokens are another run.
+  step.calls = {call_of("gemm", product_key(32, 24, 16), 0, 1), call_of("gemm", product_key(32, 24, 16), 1, 1)};
+  EXPECT_TRUE(match_trace(simulated, 0, step).pairs.empty());
+}
+
 // Alike collectives of two streams are told apart by the stream, though their order in time is another.
 TEST(MatchTrace, EqualsByStreamThenOrder) {
   const result::StoredResult simulated = with_two_streams();
