@@ -172,6 +172,26 @@ TEST(Replica, AWaitingSequenceBeginsWhereOneEnds) {
   EXPECT_EQ(run.sequences_at_once, 2);
 }
 
+// A host's step is of four sequences whoever has ended: 1 + 0.5 x 4 + 0.01 x what those under way have cached. Three at
+// once of six join by two, each time a prefill of 7 and 0.25 around it.
+TEST(Replica, AStepOfAHostIsOfAllItsSequencesAtOnce) {
+  ReplicaWork work{10, {3, 5}, 4, 1000, 0};
+  work.prefill_sequences = 4;
+  const StepCost prefill{7, {}};
+  const ReplicaRun run = run_replica(work, plain_costs(1, 0.5, 0.01, {4}), prefill);
+  EXPECT_EQ(run.steps, 4);  // of two sequences behind 10 and 11, of one behind 12 and 13
+  EXPECT_NEAR(run.decode.seconds, 4 * 3 + 0.01 * (2 * 10 + 2 * 11 + 12 + 13), 1e-12);
+  EXPECT_DOUBLE_EQ(run.prefill.seconds, 7);
+
+  ReplicaWork more{10, std::vector<std::int64_t>(6, 2), 3, 1000, 0.25};
+  more.prefill_sequences = 2;
+  const ReplicaRun again = run_replica(more, plain_costs(1, 0, 0, {3}), prefill);
+  EXPECT_EQ(again.steps, 2);
+  EXPECT_DOUBLE_EQ(again.prefill.seconds, 4 * 7.25);  // 2 and 1, twice
+  EXPECT_DOUBLE_EQ(again.decode.seconds, 2 * 1.25);
+  EXPECT_DOUBLE_EQ(again.decode.shares[static_cast<std::size_t>(result::Share::host)], 2 * 0.25);
+}
+
 // Of 20 tokens a sequence, a cache of 45 has two at once however many may be.
 TEST(Replica, TheCacheLimitsHowManyAreAtOnce) {
   ReplicaWork work{10, std::vector<std::int64_t>(6, 10), 6, 45, 0.25};
