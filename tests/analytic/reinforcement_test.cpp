@@ -15,8 +15,10 @@
 #include "sim/base/diagnostics.h"
 #include "sim/cluster/topology.h"
 #include "sim/engine/flows.h"
+#include "sim/lower/lower.h"
 #include "sim/model/model.h"
 #include "sim/plan/documents.h"
+#include "sim/program/work.h"
 #include "sim/result/read_directory.h"
 #include "sim/run/reinforcement/forward_pass.h"
 #include "sim/run/reinforcement/generation.h"
@@ -130,6 +132,56 @@ TEST(Decode, ReadsNoMoreThanASlidingWindow) {
   const double before = took("gemma2-2b", 4095) - took("gemma2-2b", 2095),
                after = took("gemma2-2b", 6095) - took("gemma2-2b", 4095);
   EXPECT_NEAR(after, before / 2, 0.05 * before);
+}
+
+// Of Mixtral's 8 experts B tokens with two each choose 8 (1 - 0.75^B) in the mean: a layer's grouped products read so
+// many experts' weights and no more.
+TEST(Decode, ReadsTheExpertsThatAreChosen) {
+  for (const std::int64_t sequences : {1, 2, 4, 16, 256}) {
+    const Assignments more{"model=mixtral-8x7b",
+                           "framework=rehearse",
+                           "cluster.gpus=1",
+                           "training.seq_len=1",
+                           "training.global_batch=" + std::to_string(sequences),
+                           "plan={micro_batch: " + std::to_string(sequences) + "}"};
+    plan::Scenario s = run::with_assignments(read(), {}, more, options());
+    run::make_forward_only(s, 128);
+    const program::Program p = lower::lower(s);
+    const program::Role& role = p.roles.front();
+    const double chosen = 8 * (1 - std::pow(0.75, static_cast<double>(sequences)));
+    int products = 0;
+    for (const program::Body& body : role.bodies)
+      for (const program::Op& op : body.ops) {
+        const auto* g = std::get_if<program::GroupedGemm>(&op.shape);
+        if (g == nullptr) continue;
+        ++products;
+        const double weights = 2.0 * static_cast<double>(g->n * g->k), rows = static_cast<double>(2 * sequences);
+        const double read = chosen * weights + rows * static_cast<double>(g->k) * 2 + 8 * 4;
+        EXPECT_NEAR(static_cast<double>(program::work_of(role, op).bytes_read), read, 1) << sequences;
+      }
+    EXPECT_EQ(products, 2 * s.model.layers);
+  }
+}
+
+// A step of one sequence reads a quarter of the experts that one of very many reads, and takes as much longer.
+TEST(Decode, OfExpertsTakesWhatReadingTheChosenTakes) {
+  constexpr double kBandwidth = 3.35e12;
+  for (const std::int64_t sequences : {1, 4, 16}) {
+    const Assignments more{"model=mixtral-8x7b",
+                           "framework=rehearse",
+                           "cluster.gpus=1",
+                           "training.seq_len=1",
+                           "training.global_batch=" + std::to_string(sequences),
+                           "plan={micro_batch: " + std::to_string(sequences) + "}"};
+    const plan::Scenario s = run::with_assignments(read(), {}, more, options());
+    const model::Model& m = s.model;
+    const double experts = static_cast<double>(m.layers * 8 * 3 * m.expert_ffn_hidden * m.hidden);
+    const double rest = static_cast<double>(model::parameter_count(m) - m.vocab * m.hidden) - experts;
+    const double bytes = 2 * (rest + experts * (1 - std::pow(0.75, static_cast<double>(sequences))));
+    const double took = run::forward_pass(s, 128, 2, options()).cost.seconds;
+    EXPECT_GE(took, bytes / kBandwidth) << sequences;
+    EXPECT_LE(took, 1.6 * bytes / kBandwidth) << sequences;
+  }
 }
 
 // A step takes a + b x sequences + c x tokens cached.
