@@ -401,8 +401,13 @@ void check_learnable(const plan::Scenario& scenario, int steps) {
   refuse(r.rule_modulus > scenario.model.vocab, "reinforcement.rule_modulus",
          fmt::format("{} is more than the {} tokens of the vocabulary", r.rule_modulus, scenario.model.vocab),
          "at most model.vocab");
-  refuse(scenario.model.experts > 0, "model", fmt::format("models with experts are not performed yet{}", kSimulated),
-         "gpt or llama");
+  refuse(
+      scenario.model.capacity_factor > 0, "model.capacity_factor",
+      "which tokens an expert has no room for depends on the others of their step, so that a token would not be scored "
+      "as it was drawn",
+      "0");
+  refuse(scenario.model.experts > 0 && scenario.model.aux_loss > 0, "model.aux_loss",
+         "the balance of experts would be that of rows with no tokens too", "0");
   refuse(scenario.model.mtp_depth > 0, "model.mtp_depth",
          fmt::format("modules of multi-token prediction are not performed yet{}", kSimulated), "0");
   refuse(scenario.model.dropout > 0, "model.dropout",

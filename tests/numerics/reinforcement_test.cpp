@@ -14,6 +14,7 @@
 #include <thread>
 #include <vector>
 
+#include "sim/base/diagnostics.h"
 #include "tests/numerics/learning_case.h"
 #include "tests/numerics/plain_gpt.h"
 #include "tests/numerics/plain_runs.h"
@@ -28,6 +29,8 @@ PlainGpt<double> plain_model(const plan::Scenario& scenario) {
   if (m.position == model::Position::rope) shape.rope = m.rotated();
   shape.rms_norms = m.norm == model::NormKind::rmsnorm, shape.head_norms = m.qk_norm;
   shape.window = m.sliding_window, shape.alibi = m.position == model::Position::alibi;
+  shape.experts = m.experts, shape.experts_per_token = m.experts_per_token;
+  shape.expert_ffn_hidden = m.expert_ffn_hidden, shape.shared_ffn_hidden = m.shared_experts * m.shared_ffn_hidden;
   return {shape, initial_values(scenario)};
 }
 
@@ -160,6 +163,14 @@ class PlainGrpo {
   std::int64_t clipped_ = 0;
 };
 
+const char* const kExperts =
+    "model={family: moe, layers: 2, hidden: 24, heads: 6, head_dim: 8, vocab: 61, max_seq_len: 18, attention: flash, "
+    "norm: layernorm, position: learned, tied_embeddings: true, experts: 6, experts_per_token: 2, expert_ffn_hidden: "
+    "20, aux_loss: 0, dropout: 0}";
+// Gradients of experts that few tokens choose are small, and Adam makes steps of their rounding; not of what is below
+// this.
+const char* const kEps = "training.eps=1e-5";
+
 class AgainstPlainGrpo : public testing::TestWithParam<PlainCase> {};
 
 TEST_P(AgainstPlainGrpo, TokensProbabilitiesAndLossesAreThePlainOnes) {
@@ -190,6 +201,7 @@ INSTANTIATE_TEST_SUITE_P(
                     PlainCase{"SlidingWindow", {"model.sliding_window=5"}},
                     // A bias of keys has no gradient but that of rounding, which Adam makes steps of.
                     PlainCase{"SlopesByDistance", {"model.position=alibi", "model.bias=false"}},
+                    PlainCase{"Experts", {kExperts, kEps}},
                     PlainCase{"HeadNorms",
                               {"model={family: llama, layers: 2, hidden: 24, heads: 6, kv_heads: 3, head_dim: 8, "
                                "ffn_hidden: 40, vocab: 61, max_seq_len: 18, qk_norm: true, activation: gelu, dropout: "
@@ -240,6 +252,26 @@ INSTANTIATE_TEST_SUITE_P(
                     PlainCase{"AllAtOnce", {"reinforcement.generation.sequences=16"}},
                     PlainCase{"OneByOne", {"reinforcement.generation.sequences=1"}}),
     plain_case_name);
+
+// Every rank has all experts, or its part of each.
+TEST(Learning, WithExpertsIsOneRankOnEveryGrid) {
+  const Learnt one = learn(Case({kExperts, kEps}));
+  for (const std::vector<std::string>& plan : std::vector<std::vector<std::string>>{
+           {}, {"plan.zero=3"}, {"plan.tensor=2", "reinforcement.generation.tensor=2"}, {"plan.pipeline=2"}}) {
+    std::vector<std::string> all = split(2, plan);
+    all.insert(all.end(), {kExperts, kEps});
+    expect_same(learn(Case(all)), one);
+  }
+}
+
+TEST(Learning, WithExpertsRefusesWhatDependsOnOtherRows) {
+  for (const char* key : {"model.capacity_factor", "model.aux_loss"}) try {
+      execute::check_learnable(Case({kExperts, std::string(key) + "=1"}).scenario, 1);
+      ADD_FAILURE() << key << " is taken";
+    } catch (const InputError& error) {
+      EXPECT_EQ(error.diagnostics().front().path, key);
+    }
+}
 
 // Two micro-batches have all sequences, and the schedule takes four.
 TEST(Learning, IsScoredInAsManyMicroBatchesAsTheScheduleNeeds) {
