@@ -524,9 +524,7 @@ void add_execute(CLI::App& app, Action& action) {
       ->type_name("K");
   command->add_flag("--async", a->checkpoint.background, "Write checkpoints while training goes on")->needs(checkpoint);
   command->add_flag("--resume", a->checkpoint.resume, "Go on from the last checkpoint")->needs(checkpoint);
-  command
-      ->add_option("--max-restarts", a->placement.max_restarts,
-                   "After a failure start again, so often (gloo, mpi, GRPO)")
+  command->add_option("--max-restarts", a->placement.max_restarts, "After a failure start again, so often")
       ->check(between(1, 1'000'000))
       ->needs(checkpoint)
       ->type_name("N");
