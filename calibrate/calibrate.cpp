@@ -47,6 +47,10 @@ class Calibrating {
     const auto began = Clock::now();
     const execute::OtherLoad load;
     for (const plan::Scenario& s : request_.scenarios) targets_.push_back(make_target(s));
+    for (const plan::Scenario& s : request_.generating) {
+      targets_.push_back(make_target(s));
+      targets_.back().generates = true;
+    }
     cost::Calibration& c = outcome_.calibration;
     c.name = "this host";
     c.host = cost::host_fingerprint();

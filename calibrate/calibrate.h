@@ -22,6 +22,8 @@ enum class Extent : unsigned char { all, programs };
 
 struct Request {
   std::vector<plan::Scenario> scenarios;  // whose programs are measured as they are; may be empty
+  // Prefill and decode of replicas that generate (run::generating_on_cpu), measured with a cache of keys and values.
+  std::vector<plan::Scenario> generating;
   Extent extent = Extent::all;
   double budget_s = 60;
   std::string command;  // for the record

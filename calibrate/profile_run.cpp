@@ -4,9 +4,11 @@
 #include <atomic>
 #include <map>
 #include <memory>
+#include <optional>
 #include <thread>
 
 #include "calibrate/flush_denormals.h"
+#include "calibrate/generation_profile.h"
 #include "calibrate/walk_world.h"
 #include "execute/rank/cpu_rank.h"
 #include "sim/base/check.h"
@@ -107,6 +109,7 @@ std::int64_t arena_bytes(const ProfileRequest& request) {
     const program::ArenaPlaces& memory = timelines[role_index(request, rank)].memory;
     bytes += memory.arena_bytes + memory.host_bytes;
   }
+  if (request.generates) bytes += GenerationProfile::cache_bytes(request.scenario);
   return bytes;
 }
 
@@ -114,14 +117,18 @@ ProfileRun profile(const ProfileRequest& request, const Budget& budget) {
   const FlushDenormals flush;
   const auto timelines = timelines_of(request);
   const auto data = walk_data(request.scenario);
+  std::optional<GenerationProfile> generation;
+  if (request.generates) generation.emplace(request.scenario, request.program, request.grid);
   WalkWorld world(request.ranks, static_cast<std::size_t>(request.grid.ranks()));
   Course course(request, timelines, world.stop());
   execute::Options options;
   options.steps = INT32_MAX;  // the course ends it
   options.record = options.record_every_step = options.clear_arena = true;
   options.before_op = [&](int rank, std::int64_t step, const program::Op& op) { course.before_op(rank, step, op); };
-  execute::Run run{request.scenario, request.program, request.grid, options, *data, world,
+  execute::Data& examples = generation ? static_cast<execute::Data&>(*generation) : *data;
+  execute::Run run{request.scenario, request.program, request.grid, options, examples, world,
                    timelines,        request.threads, true,         {}};
+  if (generation) run.phase = &*generation;
   Ranks ranks;
   for (const int rank : request.ranks) ranks.push_back(std::make_unique<execute::CpuRank>(run, rank, false));
   if (worth_initialising(timelines, std::min(request.seconds, budget.left())))

@@ -27,6 +27,7 @@ struct ProfileRequest {
   std::int64_t steps = 200;  // at most, of the quickest rank
   std::int64_t least = 4;    // goes on after `seconds` until every rank has done these; the budget ends it all the same
   double seconds = 1;
+  bool generates = false;  // prefill (plan.cached_tokens 0) or decode: with a cache and tokens drawn
 };
 
 struct ProfileRun {

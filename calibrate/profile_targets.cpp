@@ -257,6 +257,7 @@ ProfileReport profile_targets(const std::vector<Target>& targets, int cores, dou
     ProfileRequest request{target.scenario, target.program, target.grid, planned.ranks, target.threads};
     request.steps = std::clamp<std::int64_t>(
         static_cast<std::int64_t>(kMostRecords / std::max<std::size_t>(1, ops_of_step(planned))), 2, 200);
+    request.generates = target.generates;
     request.seconds = share_of(weights, i, soft.left());
     check_memory(request);
     const auto began = Clock::now();

@@ -21,7 +21,8 @@ struct Target {
   plan::Scenario scenario;
   program::Program program;
   plan::RankGrid grid;
-  int threads = 1;  // of a rank
+  int threads = 1;         // of a rank
+  bool generates = false;  // a step of generation, with what it does beside its ops (generation_profile.h)
 };
 // Throws InputError if it cannot be performed for another reason than its number of ranks.
 Target make_target(const plan::Scenario& scenario);

@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <utility>
 
 #include "calibrate/calibration_json.h"
 #include "calibrate/trace/trace_calibration.h"
@@ -26,6 +27,7 @@
 #include "sim/cost/calibration_file.h"
 #include "sim/plan/scenario.h"
 #include "sim/result/output_file.h"
+#include "sim/run/reinforcement/phases.h"
 
 namespace rehearse::cli {
 namespace {
@@ -165,14 +167,29 @@ std::vector<plan::Scenario> scenarios_of(const CalibrateArguments& a) {
   return list;
 }
 
+// Of scenarios that learn from feedback, what else there is to a step: scoring and generation.
+void add_phases(const CalibrateArguments& a, calibrate::Request& request) {
+  run::Options options;
+  options.data_root = data_root();
+  const std::vector<plan::Scenario> whole = request.scenarios;
+  for (const plan::Scenario& s : whole) {
+    if (!s.reinforcement.given) continue;
+    if (!s.reinforcement.packing) request.scenarios.push_back(run::scoring_scenario(s, a.assignments, options));
+    for (plan::Scenario& each : run::generating_on_cpu(s, a.assignments, options))
+      request.generating.push_back(std::move(each));
+  }
+}
+
 calibrate::Outcome measure(const CalibrateArguments& a) {
   calibrate::Request request;
   request.scenarios = scenarios_of(a);
+  const bool one = request.scenarios.size() == 1;
+  add_phases(a, request);
   request.budget_s = a.budget;
   request.command = command_line(a);
   PhasedProgress progress;
   request.progress = [&](const std::string& what, double done) { progress(what, done); };
-  if (request.scenarios.size() == 1) {
+  if (one) {
     try {
       return calibrate::calibrate(request);
     } catch (const InputError& error) {

@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "cli/commands.h"
@@ -28,6 +29,7 @@
 #include "execute/placement/placement.h"
 #include "execute/processes/local_world.h"
 #include "execute/processes/start_ranks.h"
+#include "execute/reinforcement/learn.h"
 #include "execute/step_table.h"
 #include "reports/text.h"
 #include "sim/account/server_events.h"
@@ -341,6 +343,22 @@ std::vector<std::string> with_ranks(const ExecuteArguments& a, const plan::Scena
   return assignments;
 }
 
+// All ranks in one process of their own, which is started again from its last checkpoint when it fails.
+int supervise_learning(const ExecuteArguments& a, const plan::Scenario& scenario) {
+  execute::check_learnable(scenario, a.steps);
+  using Variables = std::vector<std::pair<std::string, std::string>>;
+  execute::StartOptions start;
+  start.poll = check_interrupt;
+  start.whereabouts_of = [](int, const execute::Whereabouts&) { return std::string("the process of all ranks"); };
+  return execute::start_again({a.checkpoint.folder, a.placement.max_restarts, a.placement.note}, [&](int restarts) {
+    const int all = a.checkpoint.restarts + restarts;
+    start.variables = [all](int) {
+      return all == 0 ? Variables() : Variables{{execute::kRestartVariable, fmt::to_string(all)}};
+    };
+    return execute::start_ranks(start);
+  });
+}
+
 int perform_learning(const ExecuteArguments& a, const plan::Scenario& scenario, const std::string& file,
                      const std::string& root) {
   const auto refuse_if = [](bool given, const char* option, const char* message) {
@@ -351,7 +369,7 @@ int perform_learning(const ExecuteArguments& a, const plan::Scenario& scenario, 
   execute::refuse_launcher("execute of reinforcement learning");
   refuse_if(!a.placement.ranks.empty() && a.placement.ranks != "local", "--ranks", "ranks are threads");
   refuse_if(a.placement.device == "cuda", "--device", "ranks are on the CPU");
-  refuse_if(!a.checkpoint.folder.empty(), "--checkpoint", "no checkpoints are written yet");
+  refuse_if(a.checkpoint.background, "--async", "checkpoints are written between steps");
   refuse_if(!a.elastic.empty(), "--elastic", "ranks do not come and go");
   refuse_if(a.baseline, "--baseline", "there is no comparison with one rank");
   refuse_if(!a.routing.empty(), "--record-routing", "no tokens choose experts");
@@ -360,8 +378,9 @@ int perform_learning(const ExecuteArguments& a, const plan::Scenario& scenario, 
   refuse_if(a.epochs > 0, "--epochs", "there are steps, and no times through a text,");
   refuse_if(a.tensorboard, "--tensorboard", "no event file is written");
   return telling_failures([&] {
+    if (a.placement.max_restarts > 0 && !execute::supervised()) return supervise_learning(a, scenario);
     return execute_learning({file, root, a.assignments, a.steps, a.log_every, a.placement.timeout,
-                             a.output_given ? a.output : "", a.metrics, a.json},
+                             a.output_given ? a.output : "", a.metrics, a.json, a.checkpoint},
                             scenario);
   });
 }
@@ -505,7 +524,7 @@ void add_execute(CLI::App& app, Action& action) {
       ->type_name("K");
   command->add_flag("--async", a->checkpoint.background, "Write checkpoints while training goes on")->needs(checkpoint);
   command->add_flag("--resume", a->checkpoint.resume, "Go on from the last checkpoint")->needs(checkpoint);
-  command->add_option("--max-restarts", a->placement.max_restarts, "After a failure start again, so often (gloo, mpi)")
+  command->add_option("--max-restarts", a->placement.max_restarts, "After a failure start again, so often")
       ->check(between(1, 1'000'000))
       ->needs(checkpoint)
       ->type_name("N");

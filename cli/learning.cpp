@@ -40,6 +40,7 @@ execute::LearningOutcome perform(const LearningRequest& request, const plan::Sce
     execute::LearningOptions options;
     options.steps = request.steps;
     options.timeout = request.timeout;
+    options.checkpoint = request.checkpoint;
     options.poll = [] { check_interrupt(); };
     options.on_step = [&](int step, const execute::LearningStep& done) {
       if (request.log_every > 0 && (step + 1) % request.log_every == 0)
@@ -70,8 +71,9 @@ int execute_learning(const LearningRequest& request, const plan::Scenario& scena
   if (!request.output.empty()) {
     const Busy line("writing " + request.output);
     result::write_directory(outcome.result, request.output);
-    result::write_files(request.output, {{"learning.csv", execute::learning_table(outcome.steps)},
-                                         {"steps.csv", execute::step_table(outcome.shares, 0, outcome.result.loss)}});
+    result::write_files(request.output,
+                        {{"learning.csv", execute::learning_table(outcome.steps, outcome.first_step)},
+                         {"steps.csv", execute::step_table(outcome.shares, outcome.first_step, outcome.result.loss)}});
   }
   print(request.json ? result::to_json(outcome.result) : learning_text(outcome));
   return kDone;

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "execute/checkpoint/options.h"
 #include "sim/plan/scenario.h"
 
 namespace rehearse::cli {
@@ -16,6 +17,7 @@ struct LearningRequest {
   std::chrono::milliseconds timeout{60'000};
   std::string output, metrics;  // "": none
   bool json = false;
+  execute::CheckpointOptions checkpoint;
 };
 
 // The exit status.

@@ -12,6 +12,7 @@
 #include "execute/processes/identity.h"
 #include "sim/base/check.h"
 #include "sim/base/diagnostics.h"
+#include "sim/plan/keys.h"
 #include "sim/plan/performed_keys.h"
 
 namespace rehearse::execute {
@@ -23,9 +24,20 @@ namespace fs = std::filesystem;
   throw InputError(Diagnostic{place, 0, 0, "", why, hint});
 }
 
+// What a step of reinforcement learning is; where and how its phases are performed may differ.
+void add_keys_of_learning(const plan::Scenario& scenario, bool plan, CheckpointKeys& keys) {
+  for (const plan::Key& key : plan::keys()) {
+    if (!scenario.reinforcement.given || key.section() != "reinforcement") continue;
+    const bool how = key.path.starts_with("reinforcement.generation") || key.path == "reinforcement.offload" ||
+                     key.path == "reinforcement.scoring_micro_batch";
+    if (const auto text = plan::value_text(key, scenario); text && how == plan) keys.emplace_back(key.path, *text);
+  }
+}
+
 // Sorted, as a manifest gives them back.
 CheckpointKeys keys_of(const plan::Scenario& scenario, bool plan) {
   CheckpointKeys keys;
+  add_keys_of_learning(scenario, plan, keys);
   for (const auto& [key, value] : plan::performed_keys(scenario)) {
     if (key == "training.first_weights") continue;  // nothing is left of them
     const bool trained = key.starts_with("model.") || key.starts_with("training.");
@@ -36,6 +48,7 @@ CheckpointKeys keys_of(const plan::Scenario& scenario, bool plan) {
 }
 
 std::string data_trained_on(const plan::Scenario& scenario, const Options& options) {
+  if (scenario.reinforcement.given) return "prompts that are drawn";
   return scenario.model.is_transformer() ? fingerprint_of_file(data_file(options.data)) : "made examples";
 }
 
@@ -107,13 +120,18 @@ Beginning find_beginning(const plan::Scenario& scenario, const Options& options)
   return beginning;
 }
 
+Manifest manifest_of_run(const plan::Scenario& scenario, const Options& options, std::int64_t step) {
+  return {
+      step, options.steps, data_trained_on(scenario, options), keys_of(scenario, false), keys_of(scenario, true), {},
+      {}};
+}
+
 Checkpoints::Checkpoints(const plan::Scenario& scenario, const Options& options, World& world)
     : scenario_(scenario),
       options_(options),
       wish_(options.checkpoint),
       ranks_(scenario.plan.served() ? static_cast<int>(scenario.plan.servers) : scenario.grid().ranks()),
-      first_holder_(scenario.plan.served() ? scenario.grid().ranks() : 0),
-      data_(data_trained_on(scenario, options)) {
+      first_holder_(scenario.plan.served() ? scenario.grid().ranks() : 0) {
   // The root decides for all, and no other looks before it has tidied up.
   std::string step;
   if (world.root()) {
@@ -215,7 +233,7 @@ std::vector<int> Checkpoints::look(const TrainingLosses& losses) {
       --next_;
       return missing;
     }
-    Manifest m{next_, options_.steps, data_, keys_of(scenario_, false), keys_of(scenario_, true), {}, {}};
+    Manifest m = manifest_of_run(scenario_, options_, next_);
     m.losses = losses.until(next_);
     for (int rank = 0; rank < ranks_; ++rank)
       m.files.push_back(state_file_facts(folder_of(next_), state_file_name(rank)));

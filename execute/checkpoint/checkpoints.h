@@ -34,6 +34,8 @@ struct Beginning {
   std::optional<Manifest> manifest;
 };
 Beginning find_beginning(const plan::Scenario& scenario, const Options& options);
+// What a manifest says of a run but for losses and files.
+Manifest manifest_of_run(const plan::Scenario& scenario, const Options& options, std::int64_t step);
 
 class Checkpoints {
  public:
@@ -82,7 +84,6 @@ class Checkpoints {
   std::int64_t first_ = 0, next_ = 0;  // the step gone on from, the next due that has no manifest
   bool same_plan_ = false;
   TrainingLosses losses_;
-  std::string data_;
   std::unique_ptr<SavedRanks> saved_;
   std::map<int, std::unique_ptr<Writer>> writers_;
 };

@@ -190,16 +190,8 @@ int Placement::start(const program::Program& program, const Options& given) cons
   start.whereabouts_of = [&](int rank, const Whereabouts& at) {
     return rank_whereabouts(scenario_, timelines, grid, rank, at);
   };
-  for (int restarts = 0;; ++restarts) {
-    try {
-      return start_once(start, options.checkpoint.restarts + restarts);
-    } catch (const RankFailure& failure) {
-      if (restarts == request_.max_restarts || end_signal() != 0) throw;
-      const std::vector<std::int64_t> steps = checkpoints_in(options.checkpoint.folder);
-      request_.note(fmt::format("rehearse: {}\nrehearse: note: starting again from step {}, restart {} of {}",
-                                failure.what(), steps.empty() ? 0 : steps.back(), restarts + 1, request_.max_restarts));
-    }
-  }
+  return start_again({options.checkpoint.folder, request_.max_restarts, request_.note},
+                     [&](int restarts) { return start_once(start, options.checkpoint.restarts + restarts); });
 }
 
 int Placement::start_once(const StartOptions& given, int restarts) const {
@@ -217,6 +209,19 @@ int Placement::start_once(const StartOptions& given, int restarts) const {
       return variables;
     };
   return start_ranks(start);
+}
+
+int start_again(const StartAgain& how, const std::function<int(int restarts)>& start) {
+  for (int restarts = 0;; ++restarts) {
+    try {
+      return start(restarts);
+    } catch (const RankFailure& failure) {
+      if (restarts == how.restarts || end_signal() != 0) throw;
+      const std::vector<std::int64_t> steps = checkpoints_in(how.folder);
+      how.note(fmt::format("rehearse: {}\nrehearse: note: starting again from step {}, restart {} of {}",
+                           failure.what(), steps.empty() ? 0 : steps.back(), restarts + 1, how.restarts));
+    }
+  }
 }
 
 void refuse_launcher(const std::string& command) {

@@ -66,6 +66,16 @@ class Placement {
   std::optional<Devices> gpus_;
 };
 
+// Starts ranks, whose number of restarts it hands over, until they end well; again after a RankFailure, which it notes
+// with the step of the folder's last checkpoint, at most `restarts` times, then throws it on. Returns what `start`
+// does.
+struct StartAgain {
+  std::string folder;
+  int restarts = 0;
+  std::function<void(const std::string& text)> note;
+};
+int start_again(const StartAgain& how, const std::function<int(int restarts)>& start);
+
 // Throws InputError if a launcher started this process as one of several, each of which would do all of `command`.
 void refuse_launcher(const std::string& command);
 

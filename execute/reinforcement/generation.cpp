@@ -45,6 +45,10 @@ KeyValueCache::KeyValueCache(const plan::Scenario& replica, std::int64_t sequenc
                 std::vector<float>(size, std::numeric_limits<float>::quiet_NaN()));
 }
 
+void KeyValueCache::fill(float value) {
+  for (std::vector<float>& rank : ranks_) std::fill(rank.begin(), rank.end(), value);
+}
+
 float* KeyValueCache::at(int rank, std::int64_t layer, std::int64_t sequence, std::int64_t token) {
   const std::int64_t row = (layer * sequences_ + sequence) * tokens_ + token;
   return ranks_[static_cast<std::size_t>(rank)].data() + row * kv_heads_ * (head_dim_ + value_dim_);
@@ -113,9 +117,9 @@ void GenerationSteps::attend(const program::Attention& a, const program::Op& op,
     const DecodedRow& row = rows[i];
     if (row.slot < 0) continue;
     for (std::int64_t t = 0; t < tokens_; ++t)
-      cache_.put(c.rank, layer, row.slot, row.cached + t, qkv,
+      cache_.put(c.tensor_coordinate, layer, row.slot, row.cached + t, qkv,
                  t * static_cast<std::int64_t>(rows.size()) + static_cast<std::int64_t>(i));
-    sequences[i] = {cache_.at(c.rank, layer, row.slot, 0), row.cached + tokens_};
+    sequences[i] = {cache_.at(c.tensor_coordinate, layer, row.slot, 0), row.cached + tokens_};
   }
   if (!decode_) return;
   kernels::AttentionShape s{a.micro_batch, a.heads, a.kv_heads, 1, a.head_dim, true, a.value_dim};
@@ -152,7 +156,7 @@ void GenerationSteps::draw(const program::CrossEntropy& e, In logits, const Call
   const std::int64_t own = std::clamp<std::int64_t>(e.valid_cols - first, 0, e.cols);
   std::vector<float> values(static_cast<std::size_t>(own));
   for (std::size_t i = 0; i < rows.size(); ++i) {
-    Drawn& drawn = drawn_[static_cast<std::size_t>(c.rank)][i];
+    Drawn& drawn = drawn_[static_cast<std::size_t>(c.tensor_coordinate)][i];
     drawn = {};
     if (rows[i].slot < 0) continue;
     const std::int64_t row = (tokens_ - 1) * static_cast<std::int64_t>(rows.size()) + static_cast<std::int64_t>(i);

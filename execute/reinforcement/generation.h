@@ -19,7 +19,9 @@ namespace rehearse::execute {
 // the rank][head_dim + value_dim].
 class KeyValueCache {
  public:
+  // Of a replica's scenario: its model and plan.tensor.
   KeyValueCache(const plan::Scenario& replica, std::int64_t sequences, std::int64_t tokens);
+  void fill(float value);  // of what is not yet known
   float* at(int rank, std::int64_t layer, std::int64_t sequence, std::int64_t token);
   std::int64_t bytes() const;  // of all ranks
   static std::int64_t bytes(const plan::Scenario& replica, std::int64_t sequences, std::int64_t tokens);
@@ -41,8 +43,8 @@ struct DecodedRow {
   std::vector<std::int32_t> read;  // tokens that the row reads
 };
 
-// What a step of prefill or decode is beside its ops.
-class GenerationSteps final : public AskedSteps, public Data {
+// What a step of prefill or decode is beside its ops: of one replica, whose ranks are those of a tensor group.
+class GenerationSteps : public AskedSteps, public Data {
  public:
   GenerationSteps(const PhasePlan& plan, KeyValueCache& cache, bool decode);
 

@@ -11,9 +11,11 @@
 #include <iterator>
 #include <memory>
 #include <numeric>
+#include <optional>
 #include <thread>
 
 #include "execute/reinforcement/generation.h"
+#include "execute/reinforcement/learning_checkpoints.h"
 #include "execute/reinforcement/policy.h"
 #include "sim/base/check.h"
 #include "sim/base/diagnostics.h"
@@ -74,10 +76,15 @@ class Learner {
     const auto training = static_cast<int>(scenario_.cluster.gpus);
     generating_ = static_cast<int>(generating_ranks(scenario_));
     Options own;
-    own.timeout = options.timeout, own.poll = options.poll;
+    own.steps = options.steps, own.checkpoint = options.checkpoint;
+    if (options.checkpoint.any()) checkpoints_.emplace(scenario_, own);
+    history_.parts.resize(2);
+    if (checkpoints_) history_ = checkpoints_->history(), first_step_ = checkpoints_->first_step();
+    own.checkpoint = {}, own.timeout = options.timeout, own.poll = options.poll;
     const int threads = threads_per_rank(scenario_, training);
     const auto make = [&](const PhasePlan& phase, Data& data, AskedSteps& steps, int total, bool losses) {
-      return std::make_unique<PhaseRun>(phase, data, steps, threads, total, losses, own);
+      return std::make_unique<PhaseRun>(phase, data, steps, threads, total, losses, own,
+                                        losses ? first_step_ * updates_a_step() : 0);
     };
     actor_run_ = make(plan.scoring, scored_, actor_, options.steps, false);
     if (r_.reference) reference_run_ = make(plan.scoring, scored_, reference_, options.steps, false);
@@ -104,10 +111,16 @@ class Learner {
   LearningOutcome run() {
     for (const Phase& phase : phases_) phase.run->start();
     LearningOutcome out;
+    out.first_step = first_step_;
+    if (first_step_ > 0) {
+      checkpoints_->restore(*update_run_, reference_run_.get());
+      move_weights();
+    }
     const Clock::time_point began = Clock::now();
-    for (int step = 0; step < options_.steps; ++step) {
+    for (auto step = static_cast<int>(first_step_); step < options_.steps; ++step) {
       out.steps.push_back(one_step(step));
       for (Phase& phase : phases_) phase.by_step.push_back(phase.run->take_shares());
+      keep(out.steps.back());
       if (options_.on_step) options_.on_step(step, out.steps.back());
     }
     if (options_.keep_parameters) out.parameters = update_run_->parameters();
@@ -160,6 +173,13 @@ class Learner {
     done.weights_s = timed([&] { move_weights(); });
     if (options_.on_rollout) options_.on_rollout(step, rollout, losses);
     return done;
+  }
+
+  void keep(const LearningStep& done) {
+    history_.of_steps.push_back(done.loss);
+    history_.parts[0].push_back(done.reward), history_.parts[1].push_back(done.distance);
+    if (checkpoints_ && checkpoints_->due(static_cast<std::int64_t>(history_.of_steps.size())))
+      checkpoints_->save(*update_run_, reference_run_.get(), history_);
   }
 
   // Replicas in a thread each, while this one looks whether to go on.
@@ -235,8 +255,8 @@ class Learner {
     r.source = "measured";
     r.scenario_name = scenario_.name, r.scenario_file = scenario_.file;
     r.ranks = scenario_.cluster.gpus + r_.generation.gpus;
-    r.steps = options_.steps;
-    for (const LearningStep& step : out.steps) r.loss.push_back(step.loss);
+    r.steps = static_cast<int>(options_.steps - first_step_);  // that were performed here
+    r.loss = history_.of_steps;
     r.memory_capacity = memory_here() / r.ranks;
     rusage usage{};
     getrusage(RUSAGE_SELF, &usage);
@@ -301,10 +321,8 @@ class Learner {
     add("rewards", training, step.rewards_s);
     add("actor training", training, step.training_s);
     add("weights", "all", step.weights_s);
-    for (const LearningStep& each : out.steps) {
-      f.rewards.push_back(each.reward);
-      if (r_.reference) f.distances.push_back(each.distance);
-    }
+    f.rewards = history_.parts[0];
+    if (r_.reference) f.distances = history_.parts[1];
   }
 
   // By rank and step: its accounts of the phases' steps; what is in none of them is `other`.
@@ -343,6 +361,9 @@ class Learner {
   const plan::Reinforcement& r_;
   const LearningOptions& options_;
   std::vector<std::int64_t> lengths_;
+  std::optional<LearningCheckpoints> checkpoints_;
+  TrainingLosses history_;  // of all steps done; parts: rewards and distances
+  std::int64_t first_step_ = 0;
   int generating_ = 1;
   Rollout rollout_;  // of the step; outlives ranks that are at it when the run fails
   RolloutData scored_, trained_;
@@ -380,8 +401,13 @@ void check_learnable(const plan::Scenario& scenario, int steps) {
   refuse(r.rule_modulus > scenario.model.vocab, "reinforcement.rule_modulus",
          fmt::format("{} is more than the {} tokens of the vocabulary", r.rule_modulus, scenario.model.vocab),
          "at most model.vocab");
-  refuse(scenario.model.experts > 0, "model", fmt::format("models with experts are not performed yet{}", kSimulated),
-         "gpt or llama");
+  refuse(
+      scenario.model.capacity_factor > 0, "model.capacity_factor",
+      "which tokens an expert has no room for depends on the others of their step, so that a token would not be scored "
+      "as it was drawn",
+      "0");
+  refuse(scenario.model.experts > 0 && scenario.model.aux_loss > 0, "model.aux_loss",
+         "the balance of experts would be that of rows with no tokens too", "0");
   refuse(scenario.model.mtp_depth > 0, "model.mtp_depth",
          fmt::format("modules of multi-token prediction are not performed yet{}", kSimulated), "0");
   refuse(scenario.model.dropout > 0, "model.dropout",
@@ -402,7 +428,7 @@ LearningOutcome learn(const LearningPlan& plan, const LearningOptions& options) 
   return Learner(plan, options).run();
 }
 
-std::string learning_table(const std::vector<LearningStep>& steps) {
+std::string learning_table(const std::vector<LearningStep>& steps, std::int64_t first_step) {
   std::string out =
       "step,loss,reward,distance,end_s,step_s,generation_s,prefill_s,decode_s,actor_scoring_s,reference_scoring_s,"
       "rewards_s,training_s,weights_s\n";
@@ -410,8 +436,8 @@ std::string learning_table(const std::vector<LearningStep>& steps) {
   for (std::size_t s = 0; s < steps.size(); ++s) {
     const LearningStep& one = steps[s];
     end += one.seconds();
-    fmt::format_to(std::back_inserter(out), "{},{},{},{},{:.9f},{:.9f}", s + 1, one.loss, one.reward, one.distance, end,
-                   one.seconds());
+    fmt::format_to(std::back_inserter(out), "{},{},{},{},{:.9f},{:.9f}", static_cast<std::size_t>(first_step) + s + 1,
+                   one.loss, one.reward, one.distance, end, one.seconds());
     for (const double phase : {one.generation_s, one.prefill_s, one.decode_s, one.actor_scoring_s,
                                one.reference_scoring_s, one.rewards_s, one.training_s, one.weights_s})
       fmt::format_to(std::back_inserter(out), ",{:.9f}", phase);

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "execute/checkpoint/options.h"
 #include "execute/performer.h"
 #include "execute/reinforcement/phase_run.h"
 #include "execute/reinforcement/rollout.h"
@@ -40,6 +41,7 @@ struct LearningOptions {
   int steps = 20;
   std::chrono::milliseconds timeout{60'000};
   bool keep_parameters = false;
+  CheckpointOptions checkpoint;  // without `background`
   std::function<void(int step, const LearningStep& done)> on_step;
   std::function<void()> poll;
   // After a step's update, for those who compare.
@@ -50,8 +52,9 @@ struct LearningOptions {
 };
 
 struct LearningOutcome {
-  result::Result result;  // source "measured"; step_time and breakdown of a whole step
-  std::vector<LearningStep> steps;
+  result::Result result;            // source "measured"; step_time and breakdown of a whole step
+  std::int64_t first_step = 0;      // steps done before, by the run that this one went on from
+  std::vector<LearningStep> steps;  // performed here; result's losses, rewards and distances are of all
   StepShares shares;      // by rank (colocated: of all phases; apart those that generate come behind) and step
   Parameters parameters;  // the actor's, after the last step
   std::int64_t cache_bytes = 0, held_bytes = 0;
@@ -63,7 +66,8 @@ void check_learnable(const plan::Scenario& scenario, int steps);
 // Throws InputError, DoesNotFit, RankFailure.
 LearningOutcome learn(const LearningPlan& plan, const LearningOptions& options);
 
-// learning.csv of such a run: a row a step, with its loss, reward, distance from the reference and its phases' seconds.
-std::string learning_table(const std::vector<LearningStep>& steps);
+// learning.csv of such a run: a row a step, the first of them `first_step` (from 0), with its loss, reward, distance
+// from the reference and its phases' seconds.
+std::string learning_table(const std::vector<LearningStep>& steps, std::int64_t first_step);
 
 }  // namespace rehearse::execute

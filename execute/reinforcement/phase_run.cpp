@@ -26,7 +26,8 @@ std::int64_t bytes_of(const std::vector<Timeline>& timelines, const plan::RankGr
 }  // namespace
 
 // Without a deadline: who asks for steps is at work, or has the world stopped.
-bool AskedSteps::begin(int rank, std::int64_t step, const RankMemory& memory) {
+bool AskedSteps::begin(int rank, std::int64_t of_training, const RankMemory& memory) {
+  const std::int64_t step = of_training - first_;
   std::unique_lock lock(mutex_);
   if (step == 0) {
     memories_[static_cast<std::size_t>(rank)] = memory;
@@ -46,7 +47,7 @@ void AskedSteps::end(int) {
 }
 
 PhaseRun::PhaseRun(const PhasePlan& plan, Data& data, AskedSteps& asked, int threads_per_rank, int steps, bool losses,
-                   const Options& options)
+                   const Options& options, std::int64_t first_step)
     : plan_(plan),
       asked_(asked),
       options_(options),
@@ -70,6 +71,7 @@ PhaseRun::PhaseRun(const PhasePlan& plan, Data& data, AskedSteps& asked, int thr
                                    {},
                                    slots});
   run_->phase = &asked_;
+  run_->first_step = asked_.first_ = first_step;
   for (int r = 0; r < grid_.ranks(); ++r)
     if (losses && run_->timeline(r).loss >= 0 && grid_.coordinate(r, Axis::tensor) == 0) reporters_.push_back(r);
   for (int r = 0; r < grid_.ranks(); ++r)
@@ -141,7 +143,7 @@ void PhaseRun::step() {
 }
 
 double PhaseRun::loss() {
-  const std::optional<double> loss = world_->loss(asked_.asked_ - 1, reporters_);
+  const std::optional<double> loss = world_->loss(asked_.first_ + asked_.asked_ - 1, reporters_);
   REHEARSE_CHECK(loss.has_value(), "a step that has ended has no loss");
   return *loss;
 }

@@ -36,6 +36,7 @@ class AskedSteps : public PhaseSteps {
   Stop* stop_ = nullptr;
   std::mutex mutex_;
   std::condition_variable changed_;
+  std::int64_t first_ = 0;              // steps were done before
   std::int64_t asked_ = 0, ended_ = 0;  // steps; ends of steps, of all ranks
   int standing_ = 0;                    // ranks that wait for their first step
   bool over_ = false;
@@ -47,9 +48,10 @@ std::int64_t planned_bytes(const PhasePlan& plan);
 
 class PhaseRun {
  public:
-  // `steps`: what learning rates know of; a step asked for is another. `losses`: each step's is taken.
+  // `steps`: what learning rates know of; a step asked for is another, the first of them `first_step`. `losses`: each
+  // step's is taken.
   PhaseRun(const PhasePlan& plan, Data& data, AskedSteps& asked, int threads_per_rank, int steps, bool losses,
-           const Options& options);
+           const Options& options, std::int64_t first_step = 0);
   ~PhaseRun();
   PhaseRun(const PhaseRun&) = delete;
   PhaseRun& operator=(const PhaseRun&) = delete;
@@ -67,6 +69,9 @@ class PhaseRun {
   const plan::Scenario& scenario() const { return *plan_.scenario; }
   const program::Program& program() const { return *plan_.program; }
   const plan::RankGrid& grid() const { return grid_; }
+  const Timeline& timeline(int rank) const { return run_->timeline(rank); }
+  // While the ranks stand.
+  const RankMemory& memory(int rank) const { return asked_.memories_[static_cast<std::size_t>(rank)]; }
   // While the ranks stand: all parameters, and others in their place.
   Parameters parameters() const;
   void assign(const Parameters& whole);

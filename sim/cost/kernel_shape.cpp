@@ -1,6 +1,8 @@
 // The table of kernel_shape.h: op kinds to the model that costs them.
 #include "sim/cost/kernel_shape.h"
 
+#include <algorithm>
+#include <cmath>
 #include <variant>
 
 #include "sim/base/window.h"
@@ -54,15 +56,17 @@ GemmShape convolution_product(const Conv2d& c) {
 // launched on its own they take their times one after the other (DeviceCosts::product), although Transformer Engine has
 // several streams for them: so do 93 that others timed on a B200 (tests/unit/cost/grouped_b200.csv). Rows are taken as
 // even, which makes the least tiles.
+// Where few tokens choose, as many products as groups are expected to be chosen.
 GemmShape grouped_product(const GroupedGemm& g) {
-  const std::int64_t rows = (g.rows + g.groups - 1) / g.groups;
+  const std::int64_t groups = g.chosen > 0 ? std::max<std::int64_t>(1, std::llround(g.chosen)) : g.groups;
+  const std::int64_t rows = (g.rows + groups - 1) / groups;
   switch (g.part) {
     case GroupedPart::forward:
-      return {rows, g.n, g.k, g.groups};
+      return {rows, g.n, g.k, groups};
     case GroupedPart::backward_input:
-      return {rows, g.k, g.n, g.groups};
+      return {rows, g.k, g.n, groups};
     case GroupedPart::backward_weight:
-      return {g.n, g.k, rows, g.groups};
+      return {g.n, g.k, rows, groups};
   }
   return {};
 }
@@ -158,7 +162,13 @@ struct ClassOf {
 std::optional<GemmShape> product_of(const Role& role, const Op& op) {
   std::optional<GemmShape> shape;
   if (const auto* gemm = std::get_if<Gemm>(&op.shape)) shape = GemmShape{gemm->m, gemm->n, gemm->k, gemm->batch};
-  if (const auto* grouped = std::get_if<GroupedGemm>(&op.shape)) shape = grouped_product(*grouped);
+  if (const auto* grouped = std::get_if<GroupedGemm>(&op.shape)) {
+    shape = grouped_product(*grouped);
+    if (grouped->chosen > 0) {
+      const Work work = work_of(role, op);
+      shape->traffic = static_cast<double>(work.bytes_read + work.bytes_written);
+    }
+  }
   if (const auto* attention = std::get_if<Attention>(&op.shape)) shape = attention_product(*attention);
   if (const auto* conv = std::get_if<Conv2d>(&op.shape)) {
     shape = convolution_product(*conv);

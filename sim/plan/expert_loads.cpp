@@ -75,6 +75,15 @@ std::vector<double> expert_shares(const model::Model& model, std::int64_t seed, 
   return shares;
 }
 
+double expected_experts(const std::vector<double>& shares, std::int64_t experts_per_token, std::int64_t tokens) {
+  std::vector<double> ordered = shares;  // layers of one law are alike to the last bit
+  std::sort(ordered.begin(), ordered.end());
+  double sum = 0;
+  for (const double share : ordered)
+    sum += 1 - std::pow(std::max(0.0, 1 - static_cast<double>(experts_per_token) * share), static_cast<double>(tokens));
+  return sum;
+}
+
 std::vector<std::int64_t> expert_rows(const std::vector<double>& shares, std::int64_t tokens, std::int64_t choices) {
   std::vector<std::int64_t> rows;
   std::vector<double> remainders;

@@ -18,6 +18,11 @@ namespace rehearse::plan {
 std::vector<double> expert_shares(const model::Model& model, std::int64_t seed, std::int64_t layer,
                                   std::int64_t micro_batch = 0);
 
+// How many experts any of `tokens` tokens is expected to choose, each of which chooses so many, an expert with the
+// probability experts_per_token x share, whatever the others do: the sum over experts of 1 - (1 - that)^tokens; with
+// even shares E (1 - (1 - k / E)^tokens).
+double expected_experts(const std::vector<double>& shares, std::int64_t experts_per_token, std::int64_t tokens);
+
 // The choices of `tokens` tokens by expert: share x choices, rounded down, and what then is left to the largest
 // remainders, equal ones by the number of the expert. At most `tokens` each.
 std::vector<std::int64_t> expert_rows(const std::vector<double>& shares, std::int64_t tokens, std::int64_t choices);

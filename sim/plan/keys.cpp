@@ -190,6 +190,8 @@ std::optional<std::string> value_text(const Key& key, const Scenario& scenario) 
   try_section(scenario.training);
   try_section(scenario.data);
   try_section(scenario.noise);
+  try_section(scenario.reinforcement);
+  try_section(scenario.reinforcement.generation);
   return text;
 }
 

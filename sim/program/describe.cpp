@@ -69,9 +69,10 @@ struct ShapeText {
     return fmt::format("tokens={} top_k={} rows={} cols={}", p.tokens, p.top_k, p.rows, p.cols);
   }
   std::string operator()(const GroupedGemm& g) const {
-    return fmt::format("rows={} n={} k={} groups={}{}{}{}", g.rows, g.n, g.k, g.groups,
+    return fmt::format("rows={} n={} k={} groups={}{}{}{}{}", g.rows, g.n, g.k, g.groups,
                        g.accumulate ? " accumulate" : "", g.counted ? " counted" : "",
-                       g.room > 0 ? fmt::format(" room={}", g.room) : "");
+                       g.room > 0 ? fmt::format(" room={}", g.room) : "",
+                       g.chosen > 0 ? fmt::format(" chosen={:.4g}", g.chosen) : "");
   }
   std::string operator()(const Embedding& e) const {
     return fmt::format("tokens={} rows={} cols={}", e.tokens, e.rows, e.cols);

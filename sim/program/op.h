@@ -310,6 +310,8 @@ struct GroupedGemm {
   bool accumulate = false, counted = false;
   bool each = false;      // a kernel for each group, one after the other; else one for all
   std::int64_t room = 0;  // counted: rows of the buffers, if they have more than the `rows` that are expected
+  // Counted: groups of which any row is expected, whose weights alone are read (plan::expected_experts); 0: all.
+  double chosen = 0;
   friend bool operator==(const GroupedGemm&, const GroupedGemm&) = default;
 };
 

@@ -6,6 +6,7 @@
 #include "sim/program/work.h"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
 #include "sim/base/window.h"
@@ -196,6 +197,10 @@ Work work_of(const Role& role, const Op& op) {
   } else if (const auto* grouped = std::get_if<GroupedGemm>(&op.shape)) {
     work.flops =
         2.0 * static_cast<double>(grouped->rows) * static_cast<double>(grouped->n) * static_cast<double>(grouped->k);
+    if (grouped->chosen > 0) {
+      const auto weights = static_cast<double>(operand_bytes(role, op.reads, 1));
+      work.bytes_read -= std::llround(weights * (1 - grouped->chosen / static_cast<double>(grouped->groups)));
+    }
   } else if (const auto* p = std::get_if<Permute>(&op.shape)) {
     // A token is read, or added to, once for each of its rows, which may be other ranks' for most of the tokens.
     const std::int64_t taken = std::min(p->top_k * p->tokens, p->rows);

@@ -15,8 +15,10 @@
 #include "sim/base/diagnostics.h"
 #include "sim/cluster/topology.h"
 #include "sim/engine/flows.h"
+#include "sim/lower/lower.h"
 #include "sim/model/model.h"
 #include "sim/plan/documents.h"
+#include "sim/program/work.h"
 #include "sim/result/read_directory.h"
 #include "sim/run/reinforcement/forward_pass.h"
 #include "sim/run/reinforcement/generation.h"
@@ -132,6 +134,56 @@ TEST(Decode, ReadsNoMoreThanASlidingWindow) {
   EXPECT_NEAR(after, before / 2, 0.05 * before);
 }
 
+// Of Mixtral's 8 experts B tokens with two each choose 8 (1 - 0.75^B) in the mean: a layer's grouped products read so
+// many experts' weights and no more.
+TEST(Decode, ReadsTheExpertsThatAreChosen) {
+  for (const std::int64_t sequences : {1, 2, 4, 16, 256}) {
+    const Assignments more{"model=mixtral-8x7b",
+                           "framework=rehearse",
+                           "cluster.gpus=1",
+                           "training.seq_len=1",
+                           "training.global_batch=" + std::to_string(sequences),
+                           "plan={micro_batch: " + std::to_string(sequences) + "}"};
+    plan::Scenario s = run::with_assignments(read(), {}, more, options());
+    run::make_forward_only(s, 128);
+    const program::Program p = lower::lower(s);
+    const program::Role& role = p.roles.front();
+    const double chosen = 8 * (1 - std::pow(0.75, static_cast<double>(sequences)));
+    int products = 0;
+    for (const program::Body& body : role.bodies)
+      for (const program::Op& op : body.ops) {
+        const auto* g = std::get_if<program::GroupedGemm>(&op.shape);
+        if (g == nullptr) continue;
+        ++products;
+        const double weights = 2.0 * static_cast<double>(g->n * g->k), rows = static_cast<double>(2 * sequences);
+        const double read = chosen * weights + rows * static_cast<double>(g->k) * 2 + 8 * 4;
+        EXPECT_NEAR(static_cast<double>(program::work_of(role, op).bytes_read), read, 1) << sequences;
+      }
+    EXPECT_EQ(products, 2 * s.model.layers);
+  }
+}
+
+// A step of one sequence reads a quarter of the experts that one of very many reads, and takes as much longer.
+TEST(Decode, OfExpertsTakesWhatReadingTheChosenTakes) {
+  constexpr double kBandwidth = 3.35e12;
+  for (const std::int64_t sequences : {1, 4, 16}) {
+    const Assignments more{"model=mixtral-8x7b",
+                           "framework=rehearse",
+                           "cluster.gpus=1",
+                           "training.seq_len=1",
+                           "training.global_batch=" + std::to_string(sequences),
+                           "plan={micro_batch: " + std::to_string(sequences) + "}"};
+    const plan::Scenario s = run::with_assignments(read(), {}, more, options());
+    const model::Model& m = s.model;
+    const double experts = static_cast<double>(m.layers * 8 * 3 * m.expert_ffn_hidden * m.hidden);
+    const double rest = static_cast<double>(model::parameter_count(m) - m.vocab * m.hidden) - experts;
+    const double bytes = 2 * (rest + experts * (1 - std::pow(0.75, static_cast<double>(sequences))));
+    const double took = run::forward_pass(s, 128, 2, options()).cost.seconds;
+    EXPECT_GE(took, bytes / kBandwidth) << sequences;
+    EXPECT_LE(took, 1.6 * bytes / kBandwidth) << sequences;
+  }
+}
+
 // A step takes a + b x sequences + c x tokens cached.
 DecodeCosts plain_costs(double a, double b, double c, const std::vector<std::int64_t>& sequences) {
   std::vector<run::DecodePoint> points;
@@ -170,6 +222,26 @@ TEST(Replica, AWaitingSequenceBeginsWhereOneEnds) {
   EXPECT_EQ(run.steps, 5);  // 3 of the first two, 2 of the second and third
   EXPECT_NEAR(run.decode.seconds, 5 * 2.0, 1e-12);
   EXPECT_EQ(run.sequences_at_once, 2);
+}
+
+// A host's step is of four sequences whoever has ended: 1 + 0.5 x 4 + 0.01 x what those under way have cached. Three at
+// once of six join by two, each time a prefill of 7 and 0.25 around it.
+TEST(Replica, AStepOfAHostIsOfAllItsSequencesAtOnce) {
+  ReplicaWork work{10, {3, 5}, 4, 1000, 0};
+  work.prefill_sequences = 4;
+  const StepCost prefill{7, {}};
+  const ReplicaRun run = run_replica(work, plain_costs(1, 0.5, 0.01, {4}), prefill);
+  EXPECT_EQ(run.steps, 4);  // of two sequences behind 10 and 11, of one behind 12 and 13
+  EXPECT_NEAR(run.decode.seconds, 4 * 3 + 0.01 * (2 * 10 + 2 * 11 + 12 + 13), 1e-12);
+  EXPECT_DOUBLE_EQ(run.prefill.seconds, 7);
+
+  ReplicaWork more{10, std::vector<std::int64_t>(6, 2), 3, 1000, 0.25};
+  more.prefill_sequences = 2;
+  const ReplicaRun again = run_replica(more, plain_costs(1, 0, 0, {3}), prefill);
+  EXPECT_EQ(again.steps, 2);
+  EXPECT_DOUBLE_EQ(again.prefill.seconds, 4 * 7.25);  // 2 and 1, twice
+  EXPECT_DOUBLE_EQ(again.decode.seconds, 2 * 1.25);
+  EXPECT_DOUBLE_EQ(again.decode.shares[static_cast<std::size_t>(result::Share::host)], 2 * 0.25);
 }
 
 // Of 20 tokens a sequence, a cache of 45 has two at once however many may be.

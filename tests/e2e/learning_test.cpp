@@ -116,13 +116,62 @@ TEST(Learning, RefusesWhatIsNotPerformedWithItsPlace) {
   EXPECT_EQ(r.status, 2) << r.err;
   EXPECT_TRUE(has(r.err, "packed.yaml:" + std::to_string(line) + ":")) << r.err;
   for (const std::vector<std::string>& options : std::vector<std::vector<std::string>>{
-           {"--ranks", "gloo"}, {"--baseline"}, {"--checkpoint", folder / "saved"}, {"--epochs", "1"}}) {
+           {"--ranks", "gloo"}, {"--baseline"}, {"--async", "--checkpoint", folder / "saved"}, {"--epochs", "1"}}) {
     std::vector<std::string> command = {"execute", kLocal};
     command.insert(command.end(), options.begin(), options.end());
     const Outcome refused = run(command);
     EXPECT_EQ(refused.status, 2) << options.front() << refused.err;
     EXPECT_TRUE(has(refused.err, options.front())) << refused.err;
   }
+}
+
+// learning.csv of a run in two parts, and of one killed and started again by itself, has the losses of one.
+TEST(Learning, GoesOnFromItsCheckpoints) {
+  const Folder folder;
+  const auto execute = [&](const std::string& steps, const std::string& out, const std::vector<std::string>& more) {
+    std::vector<std::string> command = {"execute", kLocal, "--steps", steps, "-o", folder / out};
+    command.insert(command.end(), more.begin(), more.end());
+    return run(command);
+  };
+  ASSERT_EQ(execute("4", "whole", {}).status, 0);
+  const std::vector<std::string> saved = {"--checkpoint", folder / "saved", "--every", "1"};
+  ASSERT_EQ(execute("2", "begun", saved).status, 0);
+  const Outcome refused = execute("4", "again", saved);
+  EXPECT_EQ(refused.status, 2);
+  EXPECT_TRUE(has(refused.err, "has checkpoints already, the last of step 2")) << refused.err;
+  std::vector<std::string> on = saved;
+  on.emplace_back("--resume");
+  const Outcome resumed = execute("4", "resumed", on);
+  ASSERT_EQ(resumed.status, 0) << resumed.err;
+  const std::string whole = read(folder / "whole/learning.csv"), rest = read(folder / "resumed/learning.csv");
+  EXPECT_EQ(column(rest, "step"), (std::vector<double>{3, 4})) << rest;
+  for (const char* name : {"loss", "reward", "distance"}) {
+    const auto all = column(whole, name);
+    ASSERT_EQ(all.size(), 4U);
+    EXPECT_EQ(column(rest, name), std::vector<double>(all.begin() + 2, all.end())) << name;
+  }
+}
+
+std::string losses_of(const std::string& json) {
+  const auto at = json.find("\"loss\":");
+  return at == std::string::npos ? "" : json.substr(at, json.find(']', at) - at);
+}
+
+TEST(Learning, KilledItIsStartedAgainAndLosesNothing) {
+  const Folder folder;
+  const std::string command = "$REHEARSE execute gpt-tiny-grpo-local --steps 24 --json";
+  const Outcome r =
+      shell(command + " --checkpoint " + (folder / "saved") +
+            " --every 2 --keep 2 --max-restarts 1 & parent=$!; for try in $(seq 3000); do ls " + (folder / "saved") +
+            "/*/manifest.json > /dev/null 2>&1 && break; sleep 0.02; done; kill -KILL $(cut -d ' ' -f 1 "
+            "/proc/$parent/task/$parent/children); wait $parent");
+  ASSERT_EQ(r.status, 0) << r.err;
+  EXPECT_TRUE(has(r.err, "was killed by signal 9")) << r.err;
+  EXPECT_TRUE(has(r.err, "restart 1 of 1")) << r.err;
+  const Outcome whole = shell(command);
+  ASSERT_EQ(whole.status, 0) << whole.err;
+  ASSERT_NE(losses_of(whole.out), "");
+  EXPECT_EQ(losses_of(r.out), losses_of(whole.out));
 }
 
 TEST(Learning, WrongNumbersAreRefusedWithTheirKeys) {

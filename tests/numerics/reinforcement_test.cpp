@@ -10,78 +10,17 @@
 #include <chrono>
 #include <cmath>
 #include <cstdint>
-#include <filesystem>
-#include <fstream>
 #include <string>
 #include <thread>
 #include <vector>
 
-#include "execute/reinforcement/learn.h"
-#include "execute/reinforcement/rollout.h"
-#include "sim/run/reinforcement/phases.h"
+#include "sim/base/diagnostics.h"
+#include "tests/numerics/learning_case.h"
 #include "tests/numerics/plain_gpt.h"
 #include "tests/numerics/plain_runs.h"
-#include "tests/support/temporary.h"
 
 namespace rehearse::numerics {
 namespace {
-
-// Two epochs at this rate take ratios of probabilities out of 1 - clip to 1 + clip, and sequences join while others are
-// decoded.
-const char* const kLearning = R"(
-rehearse: 1
-model: {family: gpt, layers: 2, hidden: 24, heads: 6, head_dim: 8, ffn_hidden: 40, vocab: 61, max_seq_len: 18, attention: flash, dropout: 0}
-framework: rehearse
-cluster: {topology: local, gpus: 1}
-plan: {micro_batch: 2, bucket: 8KiB}
-training: {global_batch: 8, seq_len: 16, precision: fp32, lr: 1e-2, weight_decay: 0.2, clip: 0.5, seed: 7}
-reinforcement: {prompts: 4, samples: 4, prompt_tokens: 4, response_tokens: 8, response_sigma: 0.3, epochs: 2,
-                packing: false, offload: false, clip: 0.1, kl: 0.1, rule_modulus: 3, generation: {sequences: 5}}
-)";
-constexpr int kSteps = 4;
-
-struct Learnt {
-  std::vector<execute::Rollout> rollouts;
-  std::vector<std::vector<double>> losses;  // of each update, by step
-  execute::LearningOutcome outcome;
-};
-
-struct Case {
-  std::string file = test::temporary_path("learning.yaml");
-  std::vector<std::string> assignments;
-  plan::Scenario scenario;
-
-  explicit Case(std::vector<std::string> given = {}) : assignments(std::move(given)) {
-    std::ofstream(file) << kLearning;
-    scenario = plan::read_scenario(file, assignments, REHEARSE_SOURCE_DIR, plan::Purpose::perform);
-  }
-  ~Case() { std::filesystem::remove(file); }
-  Case(const Case&) = delete;
-  Case& operator=(const Case&) = delete;
-
-  run::PerformedPhases phases() const {
-    run::Options options;
-    options.data_root = REHEARSE_SOURCE_DIR;
-    return run::performed_phases(scenario, assignments, options);
-  }
-};
-
-Learnt learn(const Case& of, int steps = kSteps, execute::LearningOptions options = {}) {
-  const run::PerformedPhases phases = of.phases();
-  const auto plan = [](const run::PerformedPhase& phase) {
-    return execute::PhasePlan{&phase.scenario, &phase.program};
-  };
-  Learnt learnt;
-  options.steps = steps, options.keep_parameters = true;
-  options.on_rollout = [&](int, const execute::Rollout& rollout, const std::vector<double>& losses) {
-    learnt.rollouts.push_back(rollout);
-    learnt.losses.push_back(losses);
-  };
-  learnt.outcome = execute::learn({&of.scenario, plan(phases.prefill), plan(phases.decode), plan(phases.scoring),
-                                   plan(phases.update), phases.response_lengths},
-                                  options);
-  return learnt;
-}
 
 PlainGpt<double> plain_model(const plan::Scenario& scenario) {
   const model::Model& m = scenario.model;
@@ -90,6 +29,8 @@ PlainGpt<double> plain_model(const plan::Scenario& scenario) {
   if (m.position == model::Position::rope) shape.rope = m.rotated();
   shape.rms_norms = m.norm == model::NormKind::rmsnorm, shape.head_norms = m.qk_norm;
   shape.window = m.sliding_window, shape.alibi = m.position == model::Position::alibi;
+  shape.experts = m.experts, shape.experts_per_token = m.experts_per_token;
+  shape.expert_ffn_hidden = m.expert_ffn_hidden, shape.shared_ffn_hidden = m.shared_experts * m.shared_ffn_hidden;
   return {shape, initial_values(scenario)};
 }
 
@@ -222,6 +163,14 @@ class PlainGrpo {
   std::int64_t clipped_ = 0;
 };
 
+const char* const kExperts =
+    "model={family: moe, layers: 2, hidden: 24, heads: 6, head_dim: 8, vocab: 61, max_seq_len: 18, attention: flash, "
+    "norm: layernorm, position: learned, tied_embeddings: true, experts: 6, experts_per_token: 2, expert_ffn_hidden: "
+    "20, aux_loss: 0, dropout: 0}";
+// Gradients of experts that few tokens choose are small, and Adam makes steps of their rounding; not of what is below
+// this.
+const char* const kEps = "training.eps=1e-5";
+
 class AgainstPlainGrpo : public testing::TestWithParam<PlainCase> {};
 
 TEST_P(AgainstPlainGrpo, TokensProbabilitiesAndLossesAreThePlainOnes) {
@@ -252,6 +201,7 @@ INSTANTIATE_TEST_SUITE_P(
                     PlainCase{"SlidingWindow", {"model.sliding_window=5"}},
                     // A bias of keys has no gradient but that of rounding, which Adam makes steps of.
                     PlainCase{"SlopesByDistance", {"model.position=alibi", "model.bias=false"}},
+                    PlainCase{"Experts", {kExperts, kEps}},
                     PlainCase{"HeadNorms",
                               {"model={family: llama, layers: 2, hidden: 24, heads: 6, kv_heads: 3, head_dim: 8, "
                                "ffn_hidden: 40, vocab: 61, max_seq_len: 18, qk_norm: true, activation: gelu, dropout: "
@@ -302,6 +252,26 @@ INSTANTIATE_TEST_SUITE_P(
                     PlainCase{"AllAtOnce", {"reinforcement.generation.sequences=16"}},
                     PlainCase{"OneByOne", {"reinforcement.generation.sequences=1"}}),
     plain_case_name);
+
+// Every rank has all experts, or its part of each.
+TEST(Learning, WithExpertsIsOneRankOnEveryGrid) {
+  const Learnt one = learn(Case({kExperts, kEps}));
+  for (const std::vector<std::string>& plan : std::vector<std::vector<std::string>>{
+           {}, {"plan.zero=3"}, {"plan.tensor=2", "reinforcement.generation.tensor=2"}, {"plan.pipeline=2"}}) {
+    std::vector<std::string> all = split(2, plan);
+    all.insert(all.end(), {kExperts, kEps});
+    expect_same(learn(Case(all)), one);
+  }
+}
+
+TEST(Learning, WithExpertsRefusesWhatDependsOnOtherRows) {
+  for (const char* key : {"model.capacity_factor", "model.aux_loss"}) try {
+      execute::check_learnable(Case({kExperts, std::string(key) + "=1"}).scenario, 1);
+      ADD_FAILURE() << key << " is taken";
+    } catch (const InputError& error) {
+      EXPECT_EQ(error.diagnostics().front().path, key);
+    }
+}
 
 // Two micro-batches have all sequences, and the schedule takes four.
 TEST(Learning, IsScoredInAsManyMicroBatchesAsTheScheduleNeeds) {

@@ -1,6 +1,7 @@
 #include "sim/lower/model/experts.h"
 
 #include "sim/lower/model/block_parameters.h"
+#include "sim/plan/expert_loads.h"
 
 namespace rehearse::lower {
 
@@ -98,7 +99,16 @@ GroupedGemm ExpertBranch::grouped(GroupedPart part, std::int64_t n, std::int64_t
     product.rows = exchange_.expected();
     product.room = expert_rows();
   }
+  if (c_.plan().forward_only && counted() && c_.plan().expert == 1) product.chosen = expected_experts();
   return product;
+}
+
+// Of what is performed nobody knows how it will be routed: evenly, as loads are.
+double ExpertBranch::expected_experts() const {
+  std::vector<double> shares(static_cast<std::size_t>(m_.experts), 1 / static_cast<double>(m_.experts));
+  if (c_.scenario.purpose != plan::Purpose::perform)
+    shares = plan::expert_shares(m_, c_.scenario.training.seed, exchange_.layer());
+  return plan::expected_experts(shares, m_.experts_per_token, tokens() * exchange_.sources());
 }
 
 std::vector<Operand> ExpertBranch::with_loads(std::vector<Operand> reads) const {

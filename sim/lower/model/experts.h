@@ -54,6 +54,8 @@ class ExpertBranch : public FeedForward {
   program::Router router(program::RouterPart part) const;
   program::Permute permute(program::PermutePart part) const;
   program::GroupedGemm grouped(program::GroupedPart part, std::int64_t n, std::int64_t k) const;
+  // Of a forward alone: those that any token is expected to choose.
+  double expected_experts() const;
   std::vector<Operand> with_loads(std::vector<Operand> reads) const;
   // How many rows each of this rank's experts has, of all that came.
   BufferId group_loads() const { return exchange_.counts() ? exchange_.loads() : loads_; }

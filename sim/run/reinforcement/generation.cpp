@@ -46,32 +46,35 @@ GenerationRun simulate_generation(const plan::Scenario& scenario, const std::vec
                                   const std::vector<std::int64_t>& responses, const Options& options) {
   const plan::Reinforcement& r = scenario.reinforcement;
   const plan::Generation& g = r.generation;
-  const std::int64_t gpus = r.colocated() ? scenario.cluster.gpus : g.gpus, replicas = gpus / g.tensor;
-  const std::int64_t longest = r.prompt_tokens + *std::max_element(responses.begin(), responses.end());
+  const std::int64_t replicas = run::replicas(scenario);
+  const std::int64_t longest_response = *std::max_element(responses.begin(), responses.end()),
+                     longest = r.prompt_tokens + longest_response;
   GenerationRun run;
   run.bytes_per_token =
       cache_bytes_per_token(scenario.model, g.tensor, program::size_of(lower::dtype_of(scenario.training.precision)));
 
   const std::int64_t together = prefilled_at_once(scenario);
-  const plan::Scenario prefills = replica_scenario(scenario, assignments, together, r.prompt_tokens, false, options);
+  plan::Scenario prefills = replica_scenario(scenario, assignments, 1, together, r.prompt_tokens, false, options);
   Options own = options;
   own.machine = std::make_shared<Machine>(prefills, options);
+  const bool cpu = own.machine->costs->device().cpu;
+  const std::int64_t beside = cpu ? replicas : 1;  // those of a host share its cores
+  if (beside > 1) {
+    prefills = replica_scenario(scenario, assignments, beside, together, r.prompt_tokens, false, options);
+    own.machine = std::make_shared<Machine>(prefills, options);
+  }
   // CPUs launch no graphs; and where the host waits for how many rows experts get, none can be.
-  const bool graphs =
-      !own.machine->costs->device().cpu && (scenario.model.experts == 0 || scenario.model.capacity_factor > 0);
+  const bool graphs = !cpu && (scenario.model.experts == 0 || scenario.model.capacity_factor > 0);
   const ForwardPass prefill = forward_pass(prefills, 0, 2, own);
   add_memory(prefill, run);
 
   const std::int64_t most = decoded_at_once(scenario);
-  // Layers with a sliding window read no more once the tokens cached fill it, a step's own aside.
-  std::vector<std::int64_t> contexts{r.prompt_tokens, longest};
-  if (const std::int64_t full = scenario.model.sliding_window - 1; full > r.prompt_tokens && full < longest)
-    contexts.insert(contexts.begin() + 1, full);
+  const std::vector<std::int64_t> contexts = decode_contexts(scenario, longest_response);
   std::vector<DecodePoint> points;
-  for (std::int64_t sequences = 1;; sequences = std::min(2 * sequences, most)) {
+  for (std::int64_t sequences = cpu ? most : 1;; sequences = std::min(2 * sequences, most)) {
     DecodePoint& point = points.emplace_back();
     point.sequences = sequences;
-    const plan::Scenario decode = replica_scenario(scenario, assignments, sequences, 1, graphs, options);
+    const plan::Scenario decode = replica_scenario(scenario, assignments, beside, sequences, 1, graphs, options);
     for (const std::int64_t context : contexts) {
       const ForwardPass pass = forward_pass(decode, context, 2, own);
       point.context.push_back(static_cast<double>(context)), point.cost.push_back(pass.cost);
@@ -99,14 +102,17 @@ GenerationRun simulate_generation(const plan::Scenario& scenario, const std::vec
 
   const DecodeCosts costs(std::move(points));
   StepCost one;
-  one.add(prefill.cost, 1 / static_cast<double>(together));
+  one.add(prefill.cost, cpu ? 1 : 1 / static_cast<double>(together));
   for (std::int64_t replica = 0; replica < replicas; ++replica) {
     const auto at = [&](std::int64_t k) { return responses.begin() + k * r.sequences() / replicas; };
     ReplicaWork work;
     work.prompt_tokens = r.prompt_tokens;
     work.responses.assign(at(replica), at(replica + 1));
     work.most_sequences = most, work.cache_tokens = room;
+    work.prefill_sequences = cpu ? together : 0;
     work.step_overhead_s = g.step_overhead.seconds();
+    // Who asks for a step wakes who performs it, and is woken at its end.
+    if (cpu) work.step_overhead_s += 2 * own.machine->costs->device().wake.seconds();
     run.replicas.push_back(run_replica(work, costs, one));
   }
   return run;

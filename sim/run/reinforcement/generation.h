@@ -4,6 +4,10 @@
 // are Programs of forwards (forward_pass.h), the latter at numbers of sequences that are powers of two and two lengths
 // of what is cached, with a sliding window between them at what fills it, too; between these rollout.h interpolates.
 //
+// On a host whose ranks share its cores it is what execute/reinforcement/generation.h performs: all replicas' steps at
+// the same time, each a Program of as many sequences as there are at most, whether or not all have begun and none has
+// ended; and the thread that asks for a step wakes those that perform it and is woken when they have.
+//
 // Cache: 2 x layers x kv_heads x head_dim x bytes an element, of each token; a rank of a tensor group has its heads'
 // part, at least one head's (Shazeer 2019, arXiv 1911.02150, on heads in common). It has what
 // reinforcement.generation.memory leaves beside weights, activations and what the framework holds.

@@ -29,7 +29,8 @@ void make_forward_only(plan::Scenario& scenario, std::int64_t cached) {
 }
 
 plan::Scenario replica_scenario(const plan::Scenario& scenario, const std::vector<std::string>& assignments,
-                                std::int64_t sequences, std::int64_t tokens, bool graph, const Options& options) {
+                                std::int64_t replicas, std::int64_t sequences, std::int64_t tokens, bool graph,
+                                const Options& options) {
   const std::int64_t tensor = scenario.reinforcement.generation.tensor;
   std::vector<std::string> more{
       "framework=rehearse",
@@ -37,10 +38,10 @@ plan::Scenario replica_scenario(const plan::Scenario& scenario, const std::vecto
       "cluster.placement=null",
       "cluster.faults=null",
       "cluster.background=null",
-      fmt::format("cluster.gpus={}", tensor),
+      fmt::format("cluster.gpus={}", replicas * tensor),
       fmt::format("plan={{tensor: {}, micro_batch: {}{}}}", tensor, sequences, graph ? ", cuda_graphs: step" : ""),
       fmt::format("training.seq_len={}", tokens),
-      fmt::format("training.global_batch={}", sequences)};
+      fmt::format("training.global_batch={}", replicas * sequences)};
   if (scenario.training.narrow()) more.insert(more.end(), {"training.precision=bf16", "training.fp8_params=false"});
   if (scenario.model.mtp_depth > 0) more.emplace_back("model.mtp_depth=0");  // predicts while training alone
   if (scenario.model.attention == model::AttentionKind::unfused) more.emplace_back("model.attention=flash");
@@ -59,15 +60,64 @@ std::int64_t whole_rows(const plan::Scenario& scenario, std::int64_t rows, std::
   return whole;
 }
 
+std::int64_t replicas(const plan::Scenario& scenario) {
+  const plan::Reinforcement& r = scenario.reinforcement;
+  return (r.colocated() ? scenario.cluster.gpus : r.generation.gpus) / r.generation.tensor;
+}
+
 std::int64_t decoded_at_once(const plan::Scenario& scenario) {
   const plan::Reinforcement& r = scenario.reinforcement;
-  const std::int64_t gpus = r.colocated() ? scenario.cluster.gpus : r.generation.gpus,
-                     replicas = gpus / r.generation.tensor;
-  return std::min(r.generation.sequences, (r.sequences() + replicas - 1) / replicas);
+  const std::int64_t n = replicas(scenario);
+  return std::min(r.generation.sequences, (r.sequences() + n - 1) / n);
 }
 
 std::int64_t prefilled_at_once(const plan::Scenario& scenario) {
   return std::clamp<std::int64_t>(kPrefillTokens / scenario.reinforcement.prompt_tokens, 1, decoded_at_once(scenario));
+}
+
+// Layers with a sliding window read no more once the tokens cached fill it, a step's own aside.
+std::vector<std::int64_t> decode_contexts(const plan::Scenario& scenario, std::int64_t longest) {
+  const std::int64_t prompt = scenario.reinforcement.prompt_tokens, full = scenario.model.sliding_window - 1;
+  std::vector<std::int64_t> contexts{prompt, prompt + longest};
+  if (full > prompt && full < prompt + longest) contexts.insert(contexts.begin() + 1, full);
+  return contexts;
+}
+
+std::vector<plan::Scenario> generating_on_cpu(const plan::Scenario& scenario,
+                                              const std::vector<std::string>& assignments, const Options& options) {
+  const plan::Reinforcement& r = scenario.reinforcement;
+  std::vector<plan::Scenario> all;
+  const auto add = [&](std::int64_t sequences, std::int64_t tokens, std::int64_t cached) {
+    all.push_back(replica_scenario(scenario, assignments, replicas(scenario), sequences, tokens, false, options));
+    make_forward_only(all.back(), cached);
+  };
+  add(prefilled_at_once(scenario), r.prompt_tokens, 0);
+  const auto lengths = response_lengths(r, r.longest_response(scenario.training.seq_len), scenario.training.seed);
+  for (const std::int64_t cached : decode_contexts(scenario, *std::max_element(lengths.begin(), lengths.end())))
+    add(decoded_at_once(scenario), 1, cached);
+  return all;
+}
+
+namespace {
+
+// What was left to choose is chosen; the file still leaves it.
+std::vector<std::string> chosen_layers(const plan::Scenario& scenario) {
+  if (scenario.plan.layers_per_stage.empty()) return {};
+  return {fmt::format("plan.layers_per_stage=[{}]", fmt::join(scenario.plan.layers_per_stage, ", "))};
+}
+
+}  // namespace
+
+plan::Scenario scoring_scenario(const plan::Scenario& scenario, const std::vector<std::string>& assignments,
+                                const Options& options) {
+  const plan::Reinforcement& r = scenario.reinforcement;
+  const std::int64_t rows = r.scoring_micro_batch > 0 ? r.scoring_micro_batch : scenario.plan.micro_batch;
+  std::vector<std::string> more = chosen_layers(scenario);
+  more.push_back(fmt::format("training.global_batch={}", whole_rows(scenario, r.sequences(), rows)));
+  more.push_back(fmt::format("plan.micro_batch={}", rows));
+  plan::Scenario scoring = with_assignments(scenario, assignments, std::move(more), options);
+  make_forward_only(scoring, 0);
+  return scoring;
 }
 
 PerformedPhases performed_phases(const plan::Scenario& scenario, const std::vector<std::string>& assignments,
@@ -80,26 +130,16 @@ PerformedPhases performed_phases(const plan::Scenario& scenario, const std::vect
     phase.program = lower::lower(phase.scenario);
   };
   plan::Scenario prefill =
-      replica_scenario(scenario, assignments, prefilled_at_once(scenario), r.prompt_tokens, false, options);
+      replica_scenario(scenario, assignments, 1, prefilled_at_once(scenario), r.prompt_tokens, false, options);
   make_forward_only(prefill, 0);
   lower_to(phases.prefill, std::move(prefill));
-  plan::Scenario decode = replica_scenario(scenario, assignments, decoded_at_once(scenario), 1, false, options);
+  plan::Scenario decode = replica_scenario(scenario, assignments, 1, decoded_at_once(scenario), 1, false, options);
   // Behind as many tokens as there ever are: layers have their windows.
   const auto longest = std::max_element(phases.response_lengths.begin(), phases.response_lengths.end());
   make_forward_only(decode, r.prompt_tokens + *longest);
   lower_to(phases.decode, std::move(decode));
-  // What was left to choose is chosen; the file still leaves it.
-  std::vector<std::string> chosen;
-  if (!scenario.plan.layers_per_stage.empty())
-    chosen.push_back(fmt::format("plan.layers_per_stage=[{}]", fmt::join(scenario.plan.layers_per_stage, ", ")));
-  const std::int64_t rows = r.scoring_micro_batch > 0 ? r.scoring_micro_batch : scenario.plan.micro_batch;
-  std::vector<std::string> scored = chosen;
-  scored.push_back(fmt::format("training.global_batch={}", whole_rows(scenario, r.sequences(), rows)));
-  scored.push_back(fmt::format("plan.micro_batch={}", rows));
-  plan::Scenario scoring = with_assignments(scenario, assignments, std::move(scored), options);
-  make_forward_only(scoring, 0);
-  lower_to(phases.scoring, std::move(scoring));
-  lower_to(phases.update, with_assignments(scenario, assignments, std::move(chosen), options));
+  lower_to(phases.scoring, scoring_scenario(scenario, assignments, options));
+  lower_to(phases.update, with_assignments(scenario, assignments, chosen_layers(scenario), options));
   return phases;
 }
 

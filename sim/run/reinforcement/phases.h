@@ -22,14 +22,26 @@ plan::Scenario with_assignments(const plan::Scenario& scenario, const std::vecto
 // Forwards alone, each sequence behind `cached` tokens: without what the plan says of gradients and the optimizer.
 void make_forward_only(plan::Scenario& scenario, std::int64_t cached);
 
-// A replica's, of so many sequences of so many tokens at once; `graph`: launched as one.
+// Replicas that generate, of reinforcement.generation.tensor devices each.
+std::int64_t replicas(const plan::Scenario& scenario);
+// That of `replicas` at the same step, each of so many sequences of so many tokens at once; `graph`: launched as one.
 plan::Scenario replica_scenario(const plan::Scenario& scenario, const std::vector<std::string>& assignments,
-                                std::int64_t sequences, std::int64_t tokens, bool graph, const Options& options);
+                                std::int64_t replicas, std::int64_t sequences, std::int64_t tokens, bool graph,
+                                const Options& options);
 // Rows at least, as whole micro-batches of all replicas: as many as the pipeline's schedule needs.
 std::int64_t whole_rows(const plan::Scenario& scenario, std::int64_t rows, std::int64_t micro_batch);
 // Sequences that a replica decodes at once at most, and those of a prefill.
 std::int64_t decoded_at_once(const plan::Scenario& scenario);
 std::int64_t prefilled_at_once(const plan::Scenario& scenario);
+// Ascending: the tokens cached at which decode steps are simulated, of a step whose longest response has `longest`.
+std::vector<std::int64_t> decode_contexts(const plan::Scenario& scenario, std::int64_t longest);
+// Of all replicas of a CPU at once, the Programs whose kernels its simulation asks for: prefill and, at each context,
+// decode, with as many sequences as there are at most.
+std::vector<plan::Scenario> generating_on_cpu(const plan::Scenario& scenario,
+                                              const std::vector<std::string>& assignments, const Options& options);
+// The forward passes that score, without packing.
+plan::Scenario scoring_scenario(const plan::Scenario& scenario, const std::vector<std::string>& assignments,
+                                const Options& options);
 
 struct PerformedPhase {
   plan::Scenario scenario;

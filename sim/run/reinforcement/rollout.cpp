@@ -16,15 +16,24 @@ void StepCost::add(const StepCost& other, double times) {
 }
 
 StepCost DecodeCosts::at(double sequences, double cached) const {
-  const auto of = [&](const DecodePoint& p) {
+  const auto behind = [](const DecodePoint& p, double context) {
     std::size_t next = 1;
-    while (next + 1 < p.context.size() && cached / sequences > p.context[next]) ++next;
-    const double share = (cached / sequences - p.context[next - 1]) / (p.context[next] - p.context[next - 1]);
+    while (next + 1 < p.context.size() && context > p.context[next]) ++next;
+    const double share = (context - p.context[next - 1]) / (p.context[next] - p.context[next - 1]);
     StepCost cost;
     cost.add(p.cost[next - 1], 1 - share);
     cost.add(p.cost[next], share);
     return cost;
   };
+  const auto of = [&](const DecodePoint& p) { return behind(p, cached / sequences); };
+  if (points_.size() == 1) {
+    const double under_way = sequences / static_cast<double>(points_.front().sequences);
+    REHEARSE_CHECK(under_way <= 1, "{} sequences are more than any point has", sequences);
+    StepCost cost;
+    cost.add(of(points_.front()), under_way);
+    cost.add(behind(points_.front(), 0), 1 - under_way);
+    return cost;
+  }
   const auto above = std::find_if(points_.begin(), points_.end(),
                                   [&](const DecodePoint& p) { return static_cast<double>(p.sequences) >= sequences; });
   REHEARSE_CHECK(above != points_.end(), "{} sequences are more than any point has", sequences);
@@ -46,6 +55,15 @@ std::int64_t DecodeCosts::linear_steps(double sequences, double cached, std::int
   return steps;
 }
 
+namespace {
+
+void add_overhead(StepCost& cost, double seconds) {
+  cost.seconds += seconds;
+  cost.shares[static_cast<std::size_t>(result::Share::host)] += seconds;
+}
+
+}  // namespace
+
 ReplicaRun run_replica(const ReplicaWork& work, const DecodeCosts& decode, const StepCost& prefill) {
   ReplicaRun run;
   std::vector<std::int64_t> left;  // decode steps of each under way; the next to end last
@@ -53,10 +71,15 @@ ReplicaRun run_replica(const ReplicaWork& work, const DecodeCosts& decode, const
   const auto whole = [&](std::int64_t response) { return work.prompt_tokens + response; };
   std::vector<std::int64_t> lengths;  // of those in `left`
   for (std::size_t next = 0; next < work.responses.size() || !left.empty();) {
+    std::int64_t joined = 0;
     while (next < work.responses.size() && static_cast<std::int64_t>(left.size()) < work.most_sequences &&
            reserved + whole(work.responses[next]) <= work.cache_tokens) {
       const std::int64_t response = work.responses[next++];
-      run.prefill.add(prefill, 1);
+      if (work.prefill_sequences == 0 || joined % work.prefill_sequences == 0) {
+        run.prefill.add(prefill, 1);
+        if (work.prefill_sequences > 0) add_overhead(run.prefill, work.step_overhead_s);
+      }
+      ++joined;
       if (response <= 1) continue;
       reserved += whole(response), cached += work.prompt_tokens;
       const auto place = static_cast<std::size_t>(
@@ -74,9 +97,7 @@ ReplicaRun run_replica(const ReplicaWork& work, const DecodeCosts& decode, const
     const std::int64_t steps = decode.linear_steps(static_cast<double>(n), static_cast<double>(cached), left.back());
     const double middle = static_cast<double>(cached) + static_cast<double>(n * (steps - 1)) / 2;
     run.decode.add(decode.at(static_cast<double>(n), middle), static_cast<double>(steps));
-    const double overhead = work.step_overhead_s * static_cast<double>(steps);
-    run.decode.seconds += overhead;
-    run.decode.shares[static_cast<std::size_t>(result::Share::host)] += overhead;
+    add_overhead(run.decode, work.step_overhead_s * static_cast<double>(steps));
     run.steps += steps;
     run.sequences_at_once = std::max(run.sequences_at_once, n);
     cached += n * steps;

@@ -35,7 +35,8 @@ struct DecodePoint {
 
 class DecodeCosts {
  public:
-  // Ascending in sequences; the same contexts, at least two and ascending, in each.
+  // Ascending in sequences; the same contexts, at least two and ascending, in each. Of one point: every step is of its
+  // sequences, and those of them that have ended have nothing cached.
   explicit DecodeCosts(std::vector<DecodePoint> points) : points_(std::move(points)) {}
   // Linear in the tokens cached, from each context to the next and beyond the outer ones, and between the numbers of
   // sequences, of which there are no more than the last point's. All sequences count as behind the mean of what they
@@ -55,6 +56,9 @@ struct ReplicaWork {
   std::int64_t most_sequences = 1;      // at once
   std::int64_t cache_tokens = 0;        // room; at least what the longest sequence takes
   double step_overhead_s = 0;
+  // Prompts that are computed together, for which a prefill takes the same however many of them there are; 0: each
+  // takes its own time.
+  std::int64_t prefill_sequences = 0;
 };
 
 struct ReplicaRun {
@@ -63,7 +67,7 @@ struct ReplicaRun {
   double seconds() const { return prefill.seconds + decode.seconds; }
 };
 
-// `prefill`: of one prompt.
+// `prefill`: of one prompt, or of prefill_sequences together, each of which has an overhead as a decode step has.
 ReplicaRun run_replica(const ReplicaWork& work, const DecodeCosts& decode, const StepCost& prefill);
 
 // Tokens of each response of a step: lognormal with the mean and sigma given, rounded, at least 1, cut at `longest`.

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "calibrate/profile_targets.h"
+#include "calibrate/statistics.h"
 #include "calibrate/switching.h"
 #include "sim/base/diagnostics.h"
 #include "tests/support/lowered.h"
@@ -74,6 +75,38 @@ TEST(ProfileRun, AVocabularyBelowTheTextsBytesIsNoHindrance) {
   ProfileRequest request{target.scenario, target.program, target.grid, {0, 2}, 1};
   request.seconds = 0;
   EXPECT_GE(profile(request, Budget(60, {})).whole_steps, 1);
+}
+
+// A decode step of two replicas, of 8 sequences behind so many tokens each.
+Target decoding(std::int64_t cached) {
+  plan::Scenario s =
+      scenario_from(kSmallGpt, {"cluster.gpus=2", "plan={micro_batch: 8}", "model.dropout=0",
+                                "training.global_batch=16", "training.seq_len=1", "model.max_seq_len=4096"});
+  s.plan.forward_only = true, s.plan.cached_tokens = cached;
+  Target target = make_target(s);
+  target.threads = 1, target.generates = true;
+  return target;
+}
+
+double median_of_attention(const Target& target) {
+  ProfileRequest request{target.scenario, target.program, target.grid, {0, 1}, 1};
+  request.steps = request.least = 9, request.generates = true, request.seconds = 60;
+  std::vector<double> times;
+  std::set<int> ranks;
+  for (const auto& r : profile(request, Budget(60, {})).records) {
+    const auto& op =
+        target.program.roles.front().bodies[static_cast<std::size_t>(r.body)].ops[static_cast<std::size_t>(r.op)];
+    if (!std::holds_alternative<program::Attention>(op.shape)) continue;
+    ranks.insert(r.rank);
+    times.push_back(static_cast<double>(r.duration_ps));
+  }
+  EXPECT_EQ(ranks, (std::set<int>{0, 1}));
+  return median(times);
+}
+
+// Attention of one token reads what is cached, 200 times as much of which takes tens of times as long.
+TEST(ProfileRun, ADecodeStepReadsItsCache) {
+  EXPECT_GT(median_of_attention(decoding(4000)), 10 * median_of_attention(decoding(20)));
 }
 
 TEST(ProgramWalks, AsManyRanksAsCoresOfAllRolesThenOneOfEachAlone) {

@@ -33,6 +33,17 @@ Rows sorted(Rows rows) {
   return rows;
 }
 
+// One token reads its k experts, many read all; in between E (1 - (1 - k/E)^B). Of unlike shares each expert its own:
+// with probabilities 0.8 and 0.2 of one choice and two tokens 0.96 + 0.36.
+TEST(ExpertLoads, AFewTokensChooseAFewExperts) {
+  const std::vector<double> even(64, 1.0 / 64);
+  EXPECT_NEAR(expected_experts(even, 8, 1), 8, 1e-12);
+  EXPECT_NEAR(expected_experts(even, 8, 4), 64 * (1 - std::pow(56.0 / 64, 4)), 1e-12);
+  EXPECT_NEAR(expected_experts(even, 8, 100'000), 64, 1e-12);
+  EXPECT_NEAR(expected_experts({0.8, 0.2}, 1, 2), 0.96 + 0.36, 1e-12);
+  EXPECT_NEAR(expected_experts({0.5, 0.3, 0.2}, 2, 3), 1 + (1 - std::pow(0.4, 3)) + (1 - std::pow(0.6, 3)), 1e-12);
+}
+
 TEST(ExpertLoads, RowsAreTheSharesToTheLargestRemainder) {
   EXPECT_EQ(expert_rows({0.5, 0.25, 0.125, 0.125}, 64, 64), (Rows{32, 16, 8, 8}));
   EXPECT_EQ(expert_rows({0.4, 0.35, 0.25}, 10, 10), (Rows{4, 4, 2})) << "3.5 and 2.5: the first of equal remainders";

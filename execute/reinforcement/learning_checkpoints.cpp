@@ -1,0 +1,92 @@
+// See learning_checkpoints.h.
+#include "execute/reinforcement/learning_checkpoints.h"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <utility>
+
+#include "execute/checkpoint/folder.h"
+#include "execute/checkpoint/rank_state.h"
+#include "execute/checkpoint/state_file.h"
+#include "sim/base/diagnostics.h"
+
+namespace rehearse::execute {
+namespace {
+
+constexpr std::size_t kHistories = 2;  // rewards, distances
+
+void write_states(const std::string& folder, std::int64_t step, int first_file, const PhaseRun& run) {
+  std::vector<std::byte> block;
+  for (int rank = 0; rank < run.grid().ranks(); ++rank) {
+    const RankState state(run.timeline(rank), run.grid(), rank);
+    StateHeader header = state.header();
+    header.step = step;
+    write_state_file(
+        folder + "/" + state_file_name(first_file + rank), header,
+        [&](std::int64_t offset, std::int64_t bytes) { return state.part(run.memory(rank), offset, bytes, block); });
+  }
+}
+
+// From the manifest's files [first, first + count), of a model of its own.
+void read_states(const std::string& folder, const Manifest& saved, std::size_t first, std::size_t count, bool same_plan,
+                 const PhaseRun& run) {
+  Manifest part = saved;
+  part.files.assign(saved.files.begin() + static_cast<std::ptrdiff_t>(first),
+                    saved.files.begin() + static_cast<std::ptrdiff_t>(first + count));
+  SavedRanks ranks(folder, std::move(part));
+  for (int rank = 0; rank < run.grid().ranks(); ++rank)
+    ranks.restore(RankState(run.timeline(rank), run.grid(), rank), run.memory(rank), same_plan);
+}
+
+}  // namespace
+
+LearningCheckpoints::LearningCheckpoints(const plan::Scenario& scenario, const Options& options)
+    : scenario_(scenario), options_(options) {
+  Beginning beginning = find_beginning(scenario, options);
+  first_ = beginning.step;
+  std::filesystem::create_directories(options_.checkpoint.folder);
+  remove_checkpoints_after(options_.checkpoint.folder, first_);
+  history_.parts.resize(kHistories);
+  if (first_ == 0) return;
+  history_ = beginning.manifest->losses;
+  const std::size_t models = scenario.reinforcement.reference ? 2 : 1;
+  if (history_.parts.size() != kHistories || beginning.manifest->files.size() % models != 0)
+    throw InputError(Diagnostic{folder_of(first_) + "/manifest.json", 0, 0, "",
+                                "is of no run of reinforcement learning", "another folder"});
+  manifest_ = std::move(beginning.manifest);
+}
+
+std::string LearningCheckpoints::folder_of(std::int64_t step) const {
+  return options_.checkpoint.folder + "/" + checkpoint_name(step);
+}
+
+bool LearningCheckpoints::due(std::int64_t steps_done) const {
+  const int every = options_.checkpoint.every;
+  return steps_done == options_.steps || (every > 0 && steps_done % every == 0);
+}
+
+void LearningCheckpoints::restore(const PhaseRun& update, const PhaseRun* reference) const {
+  if (!manifest_) return;
+  const bool same_plan = manifest_->plan == manifest_of_run(scenario_, options_, first_).plan;
+  const std::size_t files = manifest_->files.size(), own = reference != nullptr ? files / 2 : files;
+  read_states(folder_of(first_), *manifest_, 0, own, same_plan, update);
+  if (reference != nullptr) read_states(folder_of(first_), *manifest_, own, files - own, same_plan, *reference);
+}
+
+void LearningCheckpoints::save(const PhaseRun& update, const PhaseRun* reference, const TrainingLosses& history) const {
+  const auto step = static_cast<std::int64_t>(history.of_steps.size());
+  const std::string folder = folder_of(step);
+  std::filesystem::create_directories(folder);
+  const int ranks = update.grid().ranks();
+  write_states(folder, step, 0, update);
+  if (reference != nullptr) write_states(folder, step, ranks, *reference);
+  Manifest m = manifest_of_run(scenario_, options_, step);
+  m.losses = history;
+  for (int file = 0; file < ranks + (reference != nullptr ? reference->grid().ranks() : 0); ++file)
+    m.files.push_back(state_file_facts(folder, state_file_name(file)));
+  write_manifest(folder, m);
+  if (options_.checkpoint.keep > 0) keep_last_checkpoints(options_.checkpoint.folder, options_.checkpoint.keep);
+}
+
+}  // namespace rehearse::execute

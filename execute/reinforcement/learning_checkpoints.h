@@ -1,0 +1,44 @@
+// The checkpoints of reinforcement learning that is performed, of the same folders and files as training's
+// (checkpoint/folder.h): between two steps all ranks stand, and what the actor's update keeps of its ranks is written,
+// behind it what the reference is. All else that a step depends on is its number: prompts, lengths and tokens are drawn
+// by it (rollout.h), rewards by a rule keep nothing, other phases get the actor's weights. The manifest has mean
+// losses, rewards and distances of all steps.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "execute/checkpoint/checkpoints.h"
+#include "execute/performer.h"
+#include "execute/reinforcement/phase_run.h"
+#include "execute/training_losses.h"
+
+namespace rehearse::execute {
+
+class LearningCheckpoints {
+ public:
+  // Throws InputError as find_beginning(). `options`: checkpoint and steps count.
+  LearningCheckpoints(const plan::Scenario& scenario, const Options& options);
+
+  std::int64_t first_step() const { return first_; }
+  // Of the steps before: losses; parts: rewards and distances.
+  const TrainingLosses& history() const { return history_; }
+  bool due(std::int64_t steps_done) const;
+  // While all ranks stand, before their first step; nothing without a checkpoint. `reference`: nullptr: there is none.
+  // Throws InputError naming what is torn or foreign.
+  void restore(const PhaseRun& update, const PhaseRun* reference) const;
+  // While all ranks stand. `history`: of all steps done. Throws std::runtime_error naming what cannot be written.
+  void save(const PhaseRun& update, const PhaseRun* reference, const TrainingLosses& history) const;
+
+ private:
+  std::string folder_of(std::int64_t step) const;
+
+  const plan::Scenario& scenario_;
+  const Options options_;
+  std::int64_t first_ = 0;
+  std::optional<Manifest> manifest_;
+  TrainingLosses history_;
+};
+
+}  // namespace rehearse::execute

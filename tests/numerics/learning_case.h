@@ -1,0 +1,74 @@
+// A small scenario of reinforcement learning, performed as the command does it.
+#pragma once
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "execute/reinforcement/learn.h"
+#include "execute/reinforcement/rollout.h"
+#include "sim/run/reinforcement/phases.h"
+#include "tests/support/temporary.h"
+
+namespace rehearse::numerics {
+
+// Two epochs at this rate take ratios of probabilities out of 1 - clip to 1 + clip, and sequences join while others are
+// decoded.
+inline const char* const kLearning = R"(
+rehearse: 1
+model: {family: gpt, layers: 2, hidden: 24, heads: 6, head_dim: 8, ffn_hidden: 40, vocab: 61, max_seq_len: 18, attention: flash, dropout: 0}
+framework: rehearse
+cluster: {topology: local, gpus: 1}
+plan: {micro_batch: 2, bucket: 8KiB}
+training: {global_batch: 8, seq_len: 16, precision: fp32, lr: 1e-2, weight_decay: 0.2, clip: 0.5, seed: 7}
+reinforcement: {prompts: 4, samples: 4, prompt_tokens: 4, response_tokens: 8, response_sigma: 0.3, epochs: 2,
+                packing: false, offload: false, clip: 0.1, kl: 0.1, rule_modulus: 3, generation: {sequences: 5}}
+)";
+inline constexpr int kSteps = 4;
+
+struct Learnt {
+  std::vector<execute::Rollout> rollouts;
+  std::vector<std::vector<double>> losses;  // of each update, by step
+  execute::LearningOutcome outcome;
+};
+
+struct Case {
+  std::string file = test::temporary_path("learning.yaml");
+  std::vector<std::string> assignments;
+  plan::Scenario scenario;
+
+  explicit Case(std::vector<std::string> given = {}) : assignments(std::move(given)) {
+    std::ofstream(file) << kLearning;
+    scenario = plan::read_scenario(file, assignments, REHEARSE_SOURCE_DIR, plan::Purpose::perform);
+  }
+  ~Case() { std::filesystem::remove(file); }
+  Case(const Case&) = delete;
+  Case& operator=(const Case&) = delete;
+
+  run::PerformedPhases phases() const {
+    run::Options options;
+    options.data_root = REHEARSE_SOURCE_DIR;
+    return run::performed_phases(scenario, assignments, options);
+  }
+};
+
+inline Learnt learn(const Case& of, int steps = kSteps, execute::LearningOptions options = {}) {
+  const run::PerformedPhases phases = of.phases();
+  const auto plan = [](const run::PerformedPhase& phase) {
+    return execute::PhasePlan{&phase.scenario, &phase.program};
+  };
+  Learnt learnt;
+  options.steps = steps, options.keep_parameters = true;
+  options.on_rollout = [&](int, const execute::Rollout& rollout, const std::vector<double>& losses) {
+    learnt.rollouts.push_back(rollout);
+    learnt.losses.push_back(losses);
+  };
+  learnt.outcome = execute::learn({&of.scenario, plan(phases.prefill), plan(phases.decode), plan(phases.scoring),
+                                   plan(phases.update), phases.response_lengths},
+                                  options);
+  return learnt;
+}
+
+}  // namespace rehearse::numerics
