@@ -117,6 +117,7 @@ std::vector<LeftOut> Said::finish() {
     if (key.path == "training.document_lengths" && scenario_.training.document_lengths.empty()) continue;
     if (key.path.starts_with("training.base_") && scenario_.training.base_batch == 0) continue;
     if (key.path == "plan.bucket" && !scenario_.plan.bucket_given) continue;
+    if (key.path == "plan.fused_latent_rope" && !scenario_.model.latent_attention()) continue;
     if (key.path == "plan.layers_per_stage" && automatic_layers(scenario_)) continue;
     if (key.path == "training.seq_len" && !scenario_.model.reads_text()) continue;
     std::string usual(key.fallback);
@@ -137,7 +138,12 @@ std::vector<LeftOut> Said::finish() {
 Taken::Taken(std::string file, std::vector<Setting> settings, std::string prefix)
     : file_(std::move(file)), prefix_(std::move(prefix)), settings_(std::move(settings)) {}
 
-bool Taken::has(std::string_view key) const {
+bool Taken::has(std::string_view key) {
+  asked_.emplace(key);
+  return holds(key);
+}
+
+bool Taken::holds(std::string_view key) const {
   return std::any_of(settings_.begin(), settings_.end(), [&](const Setting& s) { return s.key == key; });
 }
 
