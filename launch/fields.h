@@ -101,7 +101,9 @@ class Taken {
   void used(const Setting& setting, const std::string& ours);
   void drop_gpudirect_where_refused(const std::string& topology, const std::string& data_root);
   // Variables of the environment are no options.
-  std::string prefix_of(const Setting& s) const { return s.key.starts_with("NCCL_") ? "" : prefix_; }
+  std::string prefix_of(const Setting& s) const {
+    return s.key.starts_with("NCCL_") || s.key.starts_with("NVTE_") ? "" : prefix_;
+  }
   std::string file_, prefix_;
   std::vector<Setting> settings_;
   std::set<const Setting*> used_;

@@ -271,6 +271,10 @@ MegatronArguments megatron_arguments(Said& said) {
   add_schedule(said, a.parallel);
   add_zero(said, a.parallel);
   add_recompute(said, a.parallel);
+  if (p.fused_experts)
+    said.left_out("plan.fused_experts",
+                  "true: later than Megatron-Core 0.15, by --use-transformer-engine-op-fuser and "
+                  "NVTE_CUTEDSL_FUSED_GROUPED_MLP=1");
   if (said.scenario().model.latent_attention()) {
     // Its kernel is experimental, and --no-rope-fusion the way without (megatron/core/fusions/
     // fused_mla_yarn_rope_apply.py, experimental_fn).

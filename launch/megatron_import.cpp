@@ -265,6 +265,21 @@ void take_expert_plan(Taken& taken) {
                 fmt::format("1 or {}", tensor));
 }
 
+// Transformer Engine's grouped MLP in one kernel, of routed experts in mxfp8; its operations are fused by the flag, and
+// the kernel is taken where the variable says so (NVIDIA-NeMo/Megatron-Bridge, recipes of Qwen3 and Qwen3.5 with both).
+void take_fused_experts(Taken& taken) {
+  const bool operations = taken.flag("use-transformer-engine-op-fuser");
+  const bool kernel = taken.flag("NVTE_CUTEDSL_FUSED_GROUPED_MLP");
+  // --deterministic-mode asks for it.
+  taken.find("NVTE_ALLOW_NONDETERMINISTIC_ALGO");
+  if (!operations || !kernel) return;
+  const Setting* at = taken.find("use-transformer-engine-op-fuser");
+  if (taken.has("num-experts") && taken.value_of("training.fp8_recipe") == "mxfp8")
+    taken.put("plan.fused_experts", "true", at);
+  else
+    taken.ignore("NVTE_CUTEDSL_FUSED_GROUPED_MLP: the kernel is of experts in mxfp8");
+}
+
 }  // namespace
 
 Imported import_megatron(const std::string& file, const formats::ShellScript& script, const ImportHints& hints) {
@@ -292,6 +307,7 @@ Imported import_megatron(const std::string& file, const formats::ShellScript& sc
   take_precision(taken);
   take_optimizer(taken);
   take_expert_plan(taken);
+  take_fused_experts(taken);
   if (taken.flag("multi-latent-attention")) {
     const bool apart = taken.flag("no-rope-fusion"), fused = taken.flag("enable-experimental") && !apart;
     if (apart || fused)

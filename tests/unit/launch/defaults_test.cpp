@@ -231,5 +231,20 @@ TEST(Defaults, MegatronsLatentRotationIsAFlag) {
       EXPECT_NE(left.key, "plan.fused_latent_rope") << format;
 }
 
+TEST(Defaults, MegatronsFusedExpertsAreAFlagAndAVariable) {
+  const std::string arguments =
+      kShape +
+      "--bf16 --swiglu --normalization RMSNorm --disable-bias-linear --num-experts 8 --moe-ffn-hidden-size 256 "
+      "--fp8-format e4m3 --use-transformer-engine-op-fuser --fp8-recipe ";
+  const auto fused = [&](const std::string& variable, const std::string& recipe) {
+    const Imported imported = import_plan("x.sh", variable + arguments + recipe + "\n", {});
+    return read(imported.scenario).plan.fused_experts;
+  };
+  EXPECT_TRUE(fused("export NVTE_CUTEDSL_FUSED_GROUPED_MLP=1\n", "mxfp8"));
+  EXPECT_FALSE(fused("export NVTE_CUTEDSL_FUSED_GROUPED_MLP=0\n", "mxfp8"));
+  EXPECT_FALSE(fused("", "mxfp8"));
+  EXPECT_FALSE(fused("export NVTE_CUTEDSL_FUSED_GROUPED_MLP=1\n", "delayed"));
+}
+
 }  // namespace
 }  // namespace rehearse::launch
