@@ -271,20 +271,30 @@ bool some_plan_fits(const Machine& m, const InitArguments& a, const std::string&
   });
 }
 
-// The first doubling of the GPUs on which a candidate fits; 0: none that was tried.
-int gpus_that_fit(Machine m, const InitArguments& a, const std::string& root) {
-  constexpr int kMostTimes = 16;
-  const std::int64_t most = std::min(m.gpus * std::int64_t{kMostTimes}, std::int64_t{kMaxGpus});
-  while (m.gpus <= most / 2) {
+// Numbers of GPUs that were tried, and whether a candidate fits on the last.
+struct MoreGpus {
+  int last = 0;  // 0: none, the topology holds no more
+  bool fits = false;
+};
+
+// Doublings of the GPUs, up to the first on which a candidate fits: from half of what would hold `least` bytes a GPU
+// were all of it divided, which parts that every replica has make too many.
+MoreGpus more_gpus(Machine m, std::int64_t least, const InitArguments& a, const std::string& root) {
+  constexpr int kTimes = 5;
+  const double divided = static_cast<double>(least) / static_cast<double>(m.memory) * m.gpus;
+  MoreGpus tried;
+  for (int times = 0; times < kTimes && m.gpus <= kMaxGpus / 2 && !tried.fits;) {
     m.gpus *= 2;
+    if (m.gpus < divided / 2) continue;
+    ++times;
     try {
       cluster::build_cluster(m.topology, m.gpus, {}, 0, root);
     } catch (const InputError&) {
-      return 0;  // more than the topology holds
+      break;  // more than the topology holds
     }
-    if (some_plan_fits(m, a, root)) return m.gpus;
+    tried = {m.gpus, some_plan_fits(m, a, root)};
   }
-  return 0;
+  return tried;
 }
 
 std::string best_text(const Machine& m, const InitArguments& a, const std::string& root) {
@@ -292,11 +302,12 @@ std::string best_text(const Machine& m, const InitArguments& a, const std::strin
   const Found found = look_for_plan(m, a, root);
   if (!found.least) fail("", fmt::format("found no way to split {} over {} x {}", a.model, m.gpus, m.topology));
   if (found.fits) return found.text;
-  const int enough = gpus_that_fit(m, a, root);
+  const MoreGpus more = more_gpus(m, *found.least, a, root);
   note(fmt::format("rehearse: note: no plan tried fits: this one needs {} of {} a GPU; {}",
                    format_bytes(Bytes(*found.least)), format_bytes(Bytes(m.memory)),
-                   enough > 0 ? fmt::format("with --gpus {} one fits", enough)
-                              : "none of more GPUs either; shorter sequences (training.seq_len) need less"));
+                   more.fits       ? fmt::format("with --gpus {} one fits", more.last)
+                   : more.last > 0 ? fmt::format("nor does one on {} GPUs; training.seq_len may be less", more.last)
+                                   : "the topology holds no more GPUs; training.seq_len may be less"));
   return found.text;
 }
 

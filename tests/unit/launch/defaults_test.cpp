@@ -231,6 +231,28 @@ TEST(Defaults, MegatronsLatentRotationIsAFlag) {
       EXPECT_NE(left.key, "plan.fused_latent_rope") << format;
 }
 
+// Keys of groups and shards that a plan has not are not listed; where it has them they are.
+TEST(Defaults, KeysOfWhatThePlanHasNotAreNotListed) {
+  const auto listed = [&](const char* format, const std::vector<std::string>& assignments) {
+    const Written file("alone.yaml",
+                       "rehearse: 1\nmodel: llama3-8b\nframework: deepspeed\n"
+                       "cluster: {topology: dgx-h100, gpus: 8}\nplan: {overlap_grad_reduce: true}\n");
+    std::string keys = " ";
+    for (const LeftOut& one :
+         export_plan(format, plan::read_scenario(file.path, assignments, REHEARSE_SOURCE_DIR), 8).left_out)
+      keys += one.key + " ";
+    return keys;
+  };
+  const std::string replicas = listed("accelerate", {"plan.zero=2", "plan.overlap_tensor_backward=true"}),
+                    groups = listed("accelerate", {"plan.tensor=8", "plan.overlap_tensor_backward=true"});
+  EXPECT_EQ(replicas.find(" plan.overlap_tensor_backward "), std::string::npos) << replicas;
+  EXPECT_EQ(replicas.find(" plan.reuse_distance "), std::string::npos) << replicas;
+  EXPECT_NE(groups.find(" plan.overlap_tensor_backward "), std::string::npos) << groups;
+  EXPECT_EQ(groups.find(" plan.overlap_grad_reduce "), std::string::npos) << groups;
+  const std::string gathered = listed("megatron", {"plan.zero=3", "plan.reuse_distance=1000"});
+  EXPECT_NE(gathered.find(" plan.reuse_distance "), std::string::npos) << gathered;
+}
+
 TEST(Defaults, MegatronsFusedExpertsAreAFlagAndAVariable) {
   const std::string arguments =
       kShape +
