@@ -244,7 +244,8 @@ TEST(Defaults, KeysOfWhatThePlanHasNotAreNotListed) {
     return keys;
   };
   const std::string replicas = listed("accelerate", {"plan.zero=2", "plan.overlap_tensor_backward=true"}),
-                    groups = listed("accelerate", {"plan.tensor=8", "plan.overlap_tensor_backward=true"});
+                    groups = listed("accelerate", {"plan.tensor=8", "plan.overlap_tensor_backward=true",
+                                                   "plan.overlap_grad_reduce=false"});
   EXPECT_EQ(replicas.find(" plan.overlap_tensor_backward "), std::string::npos) << replicas;
   EXPECT_EQ(replicas.find(" plan.reuse_distance "), std::string::npos) << replicas;
   EXPECT_NE(groups.find(" plan.overlap_tensor_backward "), std::string::npos) << groups;
