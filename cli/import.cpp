@@ -11,6 +11,7 @@
 #include "cli/exit_code.h"
 #include "cli/model_option.h"
 #include "cli/paths.h"
+#include "cli/shell_word.h"
 #include "launch/launch.h"
 #include "sim/base/document.h"
 #include "sim/base/unfinished.h"
@@ -74,7 +75,7 @@ int import_file(const ImportArguments& a) {
     return kDone;
   }
   result::write_output(a.out, imported.scenario);
-  note(fmt::format("rehearse: wrote {0}; now rehearse simulate {0}", a.out));
+  note(fmt::format("rehearse: wrote {}; now rehearse simulate {}", a.out, shell_word(a.out)));
   return kDone;
 }
 

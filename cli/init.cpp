@@ -13,6 +13,7 @@
 #include "cli/exit_code.h"
 #include "cli/model_option.h"
 #include "cli/paths.h"
+#include "cli/shell_word.h"
 #include "reports/batch.h"
 #include "reports/text.h"
 #include "sim/account/stage_memory.h"
@@ -82,20 +83,28 @@ Machine machine_of(const InitArguments& a, const std::string& root) {
 struct Candidate {
   int tensor = 1, pipeline = 1, zero = 0;
   std::string recompute = "none";
+  int context = 1;
+  bool sequence_parallel = false;  // what tensor groups do not split they split by tokens
+  int replicas(int gpus) const { return gpus / (tensor * pipeline * context); }
 };
 
 // From what costs least time to what needs least memory, a judgement: replicas, then sharded optimizer state,
 // parameters sharded over a node's worth, tensor parallelism inside a node, pipelines over nodes, and each with
-// recomputation.
+// recomputation; last, for long sequences, those over several nodes.
 std::vector<Candidate> candidates(const Machine& m) {
   std::vector<Candidate> list = {{1, 1, 0}};
   if (m.gpus > 1) list.insert(list.end(), {{1, 1, 1}, {1, 1, 3}});
   for (const char* recompute : {"none", "full"})
     for (int pipeline = 1; pipeline <= std::min(m.gpus, 64); pipeline *= 2)
       for (int tensor = 1; tensor <= m.a_node && tensor * pipeline <= m.gpus; tensor *= 2)
-        list.push_back({tensor, pipeline, m.gpus > tensor * pipeline ? 1 : 0, recompute});
+        list.push_back({tensor, pipeline, m.gpus > tensor * pipeline ? 1 : 0, recompute, 1, tensor > 1});
   if (m.gpus > 1) list.push_back({1, 1, 3, "full"});
-  for (int tensor = 2; tensor <= m.a_node && tensor < m.gpus; tensor *= 2) list.push_back({tensor, 1, 3, "full"});
+  for (int tensor = 2; tensor <= m.a_node && tensor < m.gpus; tensor *= 2)
+    list.push_back({tensor, 1, 3, "full", 1, true});
+  for (int context = 2; context <= 16; context *= 2)
+    for (int pipeline = 1; pipeline <= 64; pipeline *= 2)
+      if (const int rest = m.a_node * pipeline * context; m.a_node > 1 && rest <= m.gpus && m.gpus % rest == 0)
+        list.push_back({m.a_node, pipeline, 1, "full", context, true});
   return list;
 }
 
@@ -106,7 +115,7 @@ std::string precision_of(const Machine& m) {
 }
 
 std::string value_of(const std::string& key, const Candidate& c, const Machine& m, const InitArguments& a) {
-  const int data = m.gpus / (c.tensor * c.pipeline);
+  const int data = c.replicas(m.gpus);
   if (key == "rehearse") return "1";
   if (key == "model") return model_value(a.model);
   if (key == "framework") return "auto";
@@ -114,6 +123,8 @@ std::string value_of(const std::string& key, const Candidate& c, const Machine& 
   if (key == "cluster.gpus") return fmt::to_string(m.gpus);
   if (key == "plan.tensor") return fmt::to_string(c.tensor);
   if (key == "plan.pipeline") return fmt::to_string(c.pipeline);
+  if (key == "plan.context" && c.context > 1) return fmt::to_string(c.context);
+  if (key == "plan.sequence_parallel" && c.sequence_parallel) return "true";
   if (key == "plan.schedule") return "1f1b";
   if (key == "plan.micro_batch") return "1";
   if (key == "plan.zero") return fmt::to_string(c.zero);
@@ -152,7 +163,7 @@ std::string entry(const Key& key, const std::string& value, std::size_t indent) 
 
 // "256 = micro-batch 1 x 32 micro-batches x data 8: 1,048,576 tokens a step".
 std::string batch_comment(const Candidate& c, const Machine& m, std::int64_t seq_len) {
-  const int data = m.gpus / (c.tensor * c.pipeline);
+  const int data = c.replicas(m.gpus);
   const reports::Batch batch{1, std::int64_t{kMicroBatches} * c.pipeline, data, seq_len};
   return comment("Now " + reports::batch_text(batch) + ".", 2);
 }
@@ -221,28 +232,83 @@ class Draft {
   const TemporaryFolder folder_{"init"};
 };
 
-// The text of the first candidate that fits; else of the one that needs least, and a note.
-std::string best_text(const Machine& m, const InitArguments& a, const std::string& root) {
+struct Found {
+  std::string text;                   // of the first candidate that fits; else of the one that needs least
+  std::optional<std::int64_t> least;  // bytes a rank of that one; without: nothing can be a plan
+  bool fits = false;
+};
+
+Found look_for_plan(const Machine& m, const InitArguments& a, const std::string& root) {
   const Draft draft;
-  std::optional<std::int64_t> least;
-  std::string text;
-  std::vector<Diagnostic> why;
-  const Busy line("looking for a plan that fits");
-  for (const Candidate& c : candidates(m)) {
+  Found found;
+  for (Candidate c : candidates(m)) {
     check_interrupt();
-    const auto tried = try_plan(draft.write(scenario_text(c, m, a)), m, root);
-    if (!tried) continue;
-    std::string candidate = scenario_text(c, m, a, *tried);
-    if (m.memory == 0 || tried->peak <= m.memory) return candidate;
-    if (!least || tried->peak < *least) {
-      least = tried->peak;
-      text = std::move(candidate);
+    auto tried = try_plan(draft.write(scenario_text(c, m, a)), m, root);
+    if (!tried && c.sequence_parallel) {  // not every framework and length has it
+      c.sequence_parallel = false;
+      tried = try_plan(draft.write(scenario_text(c, m, a)), m, root);
     }
+    if (!tried) continue;
+    found.fits = m.memory == 0 || tried->peak <= m.memory;
+    if (!found.fits && found.least && tried->peak >= *found.least) continue;
+    found.least = tried->peak;
+    found.text = scenario_text(c, m, a, *tried);
+    if (found.fits) break;
   }
-  if (!least) fail("", fmt::format("found no way to split {} over {} x {}", a.model, m.gpus, m.topology));
-  note(fmt::format("rehearse: note: no plan tried fits: this one needs {} of {} a GPU; more --gpus would help",
-                   format_bytes(Bytes(*least)), format_bytes(Bytes(m.memory))));
-  return text;
+  return found;
+}
+
+// Those that need least are tried first, and none that computes nothing again.
+bool some_plan_fits(const Machine& m, const InitArguments& a, const std::string& root) {
+  const Draft draft;
+  std::vector<Candidate> list = candidates(m);
+  std::reverse(list.begin(), list.end());
+  return std::any_of(list.begin(), list.end(), [&](const Candidate& c) {
+    check_interrupt();
+    if (c.recompute == "none") return false;
+    const auto tried = try_plan(draft.write(scenario_text(c, m, a)), m, root);
+    return tried && tried->peak <= m.memory;
+  });
+}
+
+// Numbers of GPUs that were tried, and whether a candidate fits on the last.
+struct MoreGpus {
+  int last = 0;  // 0: none, the topology holds no more
+  bool fits = false;
+};
+
+// Doublings of the GPUs, up to the first on which a candidate fits: from half of what would hold `least` bytes a GPU
+// were all of it divided, which parts that every replica has make too many.
+MoreGpus more_gpus(Machine m, std::int64_t least, const InitArguments& a, const std::string& root) {
+  constexpr int kTimes = 5;
+  const double divided = static_cast<double>(least) / static_cast<double>(m.memory) * m.gpus;
+  MoreGpus tried;
+  for (int times = 0; times < kTimes && m.gpus <= kMaxGpus / 2 && !tried.fits;) {
+    m.gpus *= 2;
+    if (m.gpus < divided / 2) continue;
+    ++times;
+    try {
+      cluster::build_cluster(m.topology, m.gpus, {}, 0, root);
+    } catch (const InputError&) {
+      break;  // more than the topology holds
+    }
+    tried = {m.gpus, some_plan_fits(m, a, root)};
+  }
+  return tried;
+}
+
+std::string best_text(const Machine& m, const InitArguments& a, const std::string& root) {
+  const Busy line("looking for a plan that fits");
+  const Found found = look_for_plan(m, a, root);
+  if (!found.least) fail("", fmt::format("found no way to split {} over {} x {}", a.model, m.gpus, m.topology));
+  if (found.fits) return found.text;
+  const MoreGpus more = more_gpus(m, *found.least, a, root);
+  note(fmt::format("rehearse: note: no plan tried fits: this one needs {} of {} a GPU; {}",
+                   format_bytes(Bytes(*found.least)), format_bytes(Bytes(m.memory)),
+                   more.fits       ? fmt::format("with --gpus {} one fits", more.last)
+                   : more.last > 0 ? fmt::format("nor does one on {} GPUs; training.seq_len may be less", more.last)
+                                   : "the topology holds no more GPUs; training.seq_len may be less"));
+  return found.text;
 }
 
 void check_target(const InitArguments& a) {
@@ -268,7 +334,8 @@ int init(InitArguments a) {
     return kDone;
   }
   result::write_output(a.file, text);
-  note(fmt::format("rehearse: wrote {0}; now rehearse {1} {0}", a.file, m.memory == 0 ? "execute" : "simulate"));
+  note(fmt::format("rehearse: wrote {}; now rehearse {} {}", a.file, m.memory == 0 ? "execute" : "simulate",
+                   shell_word(a.file)));
   return kDone;
 }
 

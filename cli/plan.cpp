@@ -19,6 +19,7 @@
 #include "cli/paths.h"
 #include "cli/plan_search.h"
 #include "cli/refuse.h"
+#include "cli/shell_word.h"
 #include "cli/sweep_axes.h"
 #include "execute/placement/placement.h"
 #include "reports/estimate.h"
@@ -226,8 +227,12 @@ std::string nearest_space(const search::Request& request, const search::Outcome&
 void refuse_empty(const PlanArguments& a, const search::Request& request, const search::Outcome& found) {
   if (found.counts.forbidden < found.counts.choices) return;
   std::vector<Diagnostic> why;
-  for (const auto& [reason, times] : found.reasons)
-    why.push_back({a.request.file, 0, 0, "", fmt::format("{} ({} plans)", reason, times), ""});
+  for (const auto& [reason, times] : found.reasons) {
+    const bool ranged = std::any_of(request.ranges.begin(), request.ranges.end(), [&](const search::SpaceKey& range) {
+      return reason.starts_with(range.key + ": ");
+    });
+    why.push_back({ranged ? "--range" : a.request.file, 0, 0, "", fmt::format("{} ({} plans)", reason, times), ""});
+  }
   if (why.empty())
     why.push_back(
         {a.request.file, 0, 0, "", "no combination of the keys' values can be a plan", nearest_space(request, found)});
@@ -242,10 +247,9 @@ std::string reached_text(const PlanArguments& a, const search::Request& request,
   std::string text = fmt::format(
       "rehearse: the search was left after {} simulated plans. The best of them: step {}, {} of memory\n"
       "  rehearse simulate {}",
-      found.counts.simulated, format_time(best.step), format_bytes(Bytes(best.least_bytes)), a.scenario);
-  for (const std::string& one : all)
-    text += one.find_first_of(" [{") == std::string::npos ? " --set " + one : fmt::format(" --set '{}'", one);
-  for (const std::string& file : a.request.calibrations) text += " --calibration " + file;
+      found.counts.simulated, format_time(best.step), format_bytes(Bytes(best.least_bytes)), shell_word(a.scenario));
+  for (const std::string& one : all) text += " --set " + shell_word(one);
+  for (const std::string& file : a.request.calibrations) text += " --calibration " + shell_word(file);
   if (found.proven || found.open_from >= best.objective)
     return text + "\nNo other plan of the space is better: proven.";
   return text + fmt::format("\n{} plans are open; none of them can be better than {}.", found.counts.open,
@@ -336,11 +340,7 @@ void check_keys(const PlanArguments& a) {
       refuse("--fix", fmt::format("{} and {} contradict each other", at->second, assignment),
              fmt::format("one of them, or --range {}=V,V", key));
   }
-  for (const std::string& range : a.ranges) {
-    const std::string key = range.substr(0, range.find('='));
-    if (fixed.contains(key))
-      refuse("--range", fmt::format("{} is fixed too, by --fix {}", key, fixed[key]), "one of them");
-  }
+  refuse_fixed(a.ranges, "--range", a.request.assignments, "--fix");
 }
 
 void check_arguments(const PlanArguments& a) {
@@ -411,9 +411,25 @@ int compare_numbers(const PlanArguments& all, const std::vector<std::int64_t>& n
   return exit_code(report.searches);
 }
 
-}  // namespace
+// What a scenario's reader says of --set stands at the option by which this command assigns the key.
+InputError blamed_on_options(const InputError& error, const PlanArguments& a) {
+  std::vector<Diagnostic> problems = error.diagnostics();
+  const auto begins = [](const std::string& text, const std::string& key) { return text.starts_with(key + "="); };
+  const auto given = [&](const std::vector<std::string>& texts, const std::string& key) {
+    return std::any_of(texts.begin(), texts.end(), [&](const std::string& text) { return begins(text, key); });
+  };
+  for (Diagnostic& d : problems) {
+    if (d.file != "--set") continue;
+    const bool fixed = given(a.request.assignments, d.path);
+    d.file = !fixed && given(a.ranges, d.path)                               ? "--range"
+             : !fixed && d.path == "cluster.gpus" && !a.gpus.empty()         ? "--gpus"
+             : !fixed && d.path == "cluster.topology" && !a.clusters.empty() ? "--clusters"
+                                                                             : "--fix";
+  }
+  return InputError(std::move(problems));
+}
 
-int plan_command(PlanArguments a) {
+int planned(PlanArguments a) {
   const std::string root = data_root();
   a.request.file = scenario_file(a.scenario, root);
   check_arguments(a);
@@ -428,6 +444,16 @@ int plan_command(PlanArguments a) {
   if (!finish_shared(a)) return kDone;
   print(a.json ? reports::search_json(report) : reports::search_text(report, terminal_width()));
   return exit_code({report});
+}
+
+}  // namespace
+
+int plan_command(PlanArguments a) {
+  try {
+    return planned(a);
+  } catch (const InputError& error) {
+    throw blamed_on_options(error, a);
+  }
 }
 
 void add_plan(CLI::App& app, Action& action) {

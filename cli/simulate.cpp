@@ -14,6 +14,7 @@
 #include "cli/folding.h"
 #include "cli/paths.h"
 #include "cli/sweep.h"
+#include "cli/sweep_axes.h"
 #include "execute/placement/placement.h"
 #include "reports/answers.h"
 #include "reports/limits.h"
@@ -88,6 +89,7 @@ void require_available(const SimulateArguments& a) {
   if (!a.sweeps.empty() && (a.request.samples > 0 || a.request.what_if))
     throw InputError(Diagnostic{"", 0, 0, "", "--sweep compares plans; --samples and --what-if are of one plan",
                                 "name the plan with --set"});
+  refuse_fixed(a.sweeps, "--sweep", a.request.assignments, "--set");
   if (a.fold == "explain" &&
       (!a.sweeps.empty() || a.json || a.output_given || a.request.samples > 0 || a.request.what_if))
     throw InputError(Diagnostic{"", 0, 0, "", "--fold explain simulates nothing: it prints which ranks are alike",

@@ -88,4 +88,14 @@ std::vector<SweepAxis> read_axes(const std::vector<std::string>& sweeps, const s
   return axes;
 }
 
+void refuse_fixed(const std::vector<std::string>& sweeps, const std::string& option,
+                  const std::vector<std::string>& assignments, const std::string& by) {
+  for (const std::string& text : sweeps) {
+    const std::string key = text.substr(0, text.find('='));
+    for (const std::string& fixed : assignments)
+      if (fixed.substr(0, fixed.find('=')) == key)
+        Told{option}.refuse_axis(fmt::format("{} is fixed too, by {} {}", key, by, fixed), "one of them");
+  }
+}
+
 }  // namespace rehearse::cli

@@ -13,4 +13,8 @@ namespace rehearse::cli {
 std::vector<reports::SweepAxis> read_axes(const std::vector<std::string>& sweeps,
                                           const std::string& option = "--sweep");
 
+// Throws InputError for a text "plan.tensor=1,2,4" of `option` whose key an assignment "plan.tensor=8" of `by` fixes.
+void refuse_fixed(const std::vector<std::string>& sweeps, const std::string& option,
+                  const std::vector<std::string>& assignments, const std::string& by);
+
 }  // namespace rehearse::cli

@@ -5,6 +5,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "launch/document_settings.h"
 #include "sim/base/text_check.h"
 
@@ -40,36 +42,84 @@ const char* accelerate_precision(Precision precision) {
   return "bf16";
 }
 
+// What FSDP of Accelerate reduces gradients in.
+Precision reduction_of(Precision precision) {
+  return precision == Precision::fp32 || precision == Precision::fp16 ? precision : Precision::bf16;
+}
+
+}  // namespace
+
+namespace {
+
+constexpr const char* kSecondProfile = "torch-fsdp2";
+
+// Of FSDP1, which is what the profile accelerate stands for.
+std::string first_fsdp(Said& said, std::int64_t gpus_a_node) {
+  const plan::Plan& p = said.scenario().plan;
+  const bool hybrid = p.replicas > 1;
+  const auto found = std::find_if(std::begin(kStrategies), std::end(kStrategies), [&](const Strategy& one) {
+    return one.zero == std::max(p.zero, 2) && one.hybrid == hybrid;
+  });
+  if (p.zero == 1) said.left_out("plan.zero", "1: FSDP that keeps what it gathered is ZeRO-2");
+  if (hybrid && p.data / p.replicas != gpus_a_node)
+    said.left_out("plan.zero_group", fmt::format("{}: {} shards within a node", p.data / p.replicas, found->name));
+  const bool broadcast = said.scenario().training.first_weights == plan::FirstWeights::broadcast;
+  return fmt::format(
+      "  fsdp_version: 1\n  fsdp_sharding_strategy: {}\n  fsdp_backward_prefetch: NO_PREFETCH\n"
+      "  fsdp_use_orig_params: true\n  fsdp_sync_module_states: {}\n",
+      found->name, broadcast);
+}
+
+// utils/dataclasses.py, set_mixed_precision: parameters and reductions are of one type.
+void say_reduction(Said& said) {
+  const plan::Training& t = said.scenario().training;
+  said.said("training.reduce_dtype");
+  if (t.reduce_dtype != reduction_of(t.precision))
+    said.left_out("training.reduce_dtype",
+                  said.value("training.reduce_dtype") + ": Accelerate reduces in the type of mixed_precision");
+}
+
+std::string second_fsdp(Said& said) {
+  const plan::Scenario& s = said.scenario();
+  if (s.plan.zero == 1) said.left_out("plan.zero", "1: FSDP2 that keeps what it gathered is ZeRO-2");
+  return fmt::format("  fsdp_version: 2\n  fsdp_reshard_after_forward: {}\n", s.plan.zero == 3);
+}
+
 }  // namespace
 
 Exported export_accelerate(const plan::Scenario& s, std::int64_t gpus_a_node) {
-  Said said(s, kAccelerateProfile);
   const plan::Plan& p = s.plan;
+  const bool sharded = p.zero > 0, axes = p.tensor > 1 || p.context > 1;
+  // Without a framework of the scenario's own FSDP is the second one; whole replicas are DistributedDataParallel's.
+  const bool first = s.framework.name == kAccelerateProfile && s.framework_why.empty() && !axes;
+  Said said(s, first || (!sharded && !axes) ? kAccelerateProfile : kSecondProfile);
   const Nodes nodes = nodes_of(s.cluster.gpus, gpus_a_node);
-  for (const char* key :
-       {"plan.zero", "plan.zero_group", "plan.recompute", "training.precision", "plan.context", "plan.tensor"})
+  for (const char* key : {"plan.zero", "plan.zero_group", "plan.recompute", "training.precision", "plan.context",
+                          "plan.tensor", "plan.offload_optimizer", "plan.offload_parameters"})
     said.said(key);
-  const bool sharded = p.zero > 0, mesh = p.tensor > 1 || p.context > 1 || (sharded && p.replicas > 1);
+  const bool mesh = axes || (sharded && p.replicas > 1 && !first);
   std::string text = fmt::format(
       "compute_environment: LOCAL_MACHINE\ndistributed_type: {}\nmixed_precision: '{}'\nnum_machines: {}\n"
       "num_processes: {}\nmachine_rank: 0\nmain_process_ip: HOST\nmain_process_port: 29500\nrdzv_backend: static\n",
       sharded || mesh ? "FSDP" : "MULTI_GPU", accelerate_precision(s.training.precision), nodes.nodes, s.cluster.gpus);
   if (s.training.precision == Precision::nvfp4) said.left_out("training.precision", "nvfp4: fp8 is what there is");
   if (sharded || mesh) {
-    text += "fsdp_config:\n  fsdp_version: 2\n";
-    text += fmt::format("  fsdp_reshard_after_forward: {}\n", p.zero == 3);
+    say_reduction(said);
+    text += "fsdp_config:\n" + (first ? first_fsdp(said, gpus_a_node) : second_fsdp(said));
     text += "  fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP\n";
     // Rank 0 alone loads the model, and the others get it from there.
     text += fmt::format("  fsdp_cpu_ram_efficient_loading: {}\n",
                         s.training.first_weights == plan::FirstWeights::broadcast);
     said.said("training.first_weights");
     text += fmt::format("  fsdp_activation_checkpointing: {}\n", p.recompute == plan::Recompute::full);
-    if (p.zero == 1) said.left_out("plan.zero", "1: FSDP2 that keeps what it gathered is ZeRO-2");
+    text += fmt::format("  fsdp_offload_params: {}\n", p.offload_parameters);
   } else if (p.recompute == plan::Recompute::full) {
     said.left_out("plan.recompute", "full: without FSDP the model's own gradient_checkpointing");
   }
   if (p.recompute != plan::Recompute::none && p.recompute != plan::Recompute::full)
     said.left_out("plan.recompute", said.value("plan.recompute") + ": whole layers or none");
+  if (p.offload_optimizer && !p.offload_parameters)
+    said.left_out("plan.offload_optimizer", "true: fsdp_offload_params is of parameters too (plan.offload_parameters)");
   if (mesh) {
     const std::int64_t replicas = p.zero == 0 ? p.data : p.replicas;
     text += fmt::format(
@@ -137,9 +187,40 @@ void take_fsdp(Taken& taken) {
   taken.put("plan.recompute", taken.flag("fsdp_config.fsdp_activation_checkpointing") ? "full" : "none",
             taken.find("fsdp_config.fsdp_activation_checkpointing"));
   take_first_weights(taken, version.value_or(1) == 2);
-  if (taken.flag("fsdp_config.fsdp_offload_params")) taken.ignore("fsdp_offload_params: what is held on hosts");
-  for (const char* key : {"fsdp_offload_params", "fsdp_version", "fsdp_auto_wrap_policy"})
-    taken.find(fmt::format("fsdp_config.{}", key));
+  if (taken.flag("fsdp_config.fsdp_offload_params")) {
+    const Setting* from = taken.find("fsdp_config.fsdp_offload_params");
+    if (taken.value_of("plan.zero") == "3") {
+      taken.put("plan.offload_optimizer", "true", from);
+      taken.put("plan.offload_parameters", "true", from);
+    } else if (taken.value_of("plan.zero") == "2") {
+      taken.put("plan.offload_optimizer", "true", from);
+      taken.assume(
+          "parameters on devices: fsdp_offload_params holds them on hosts, which plan.offload_parameters has "
+          "of ZeRO-3 alone");
+    }
+  }
+  // What version 2 reduces in, utils/dataclasses.py, set_mixed_precision; of version 1 it is the profile's.
+  const std::string precision = taken.value_of("training.precision");
+  if (version.value_or(1) == 2 && precision != "fp32")
+    taken.put("training.reduce_dtype", precision == "fp16" ? "fp16" : "bf16", taken.find("mixed_precision"));
+  for (const char* key : {"offload_params", "version", "auto_wrap_policy", "backward_prefetch", "use_orig_params"})
+    taken.find(fmt::format("fsdp_config.fsdp_{}", key));
+}
+
+void take_deepspeed_offload(Taken& taken) {
+  const auto away = [&](const char* part) {
+    const std::string key = fmt::format("deepspeed_config.offload_{}_device", part);
+    const std::string device = taken.text(key).value_or("none");
+    if (device == "nvme") taken.assume(key + " cpu, not nvme");
+    return device == "cpu" || device == "nvme" ? taken.find(key) : nullptr;
+  };
+  const Setting *optimizer = away("optimizer"), *parameters = away("param");
+  const std::string stage = taken.value_of("plan.zero");
+  if (optimizer != nullptr && stage != "0") taken.put("plan.offload_optimizer", "true", optimizer);
+  if (parameters != nullptr && optimizer != nullptr && stage == "3")
+    taken.put("plan.offload_parameters", "true", parameters);
+  else if (parameters != nullptr)
+    taken.ignore("deepspeed_config.offload_param_device: of ZeRO-3 with offload_optimizer_device alone");
 }
 
 void take_mesh(Taken& taken) {
@@ -174,11 +255,12 @@ Imported import_accelerate(const std::string& file, const std::string& text, con
   const char* profile = kAccelerateProfile;
   if (type == "FSDP") {
     take_fsdp(taken);
-    if (taken.integer("fsdp_config.fsdp_version").value_or(1) == 2) profile = "torch-fsdp2";
+    if (taken.integer("fsdp_config.fsdp_version").value_or(1) == 2) profile = kSecondProfile;
   } else if (type == "DEEPSPEED") {
     profile = "deepspeed";
     taken.row({"plan.zero", "deepspeed_config.zero_stage", Mapped::integer, "2"});
     taken.row({"training.clip", "deepspeed_config.gradient_clipping", Mapped::number});
+    take_deepspeed_offload(taken);
     if (taken.has("deepspeed_config.deepspeed_config_file")) {
       taken.find("deepspeed_config.deepspeed_config_file");
       taken.assume("nothing of deepspeed_config_file: import that file, --gpus says how many ranks there are");

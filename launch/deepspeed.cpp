@@ -3,10 +3,12 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "launch/document_settings.h"
+#include "sim/base/text_check.h"
 
 namespace rehearse::launch {
 namespace {
@@ -41,6 +43,14 @@ DsJson ds_zero(Said& said) {
     else
       said.left_out("plan.zero_group", fmt::format("{} groups: MiCS is of ZeRO-3 alone", p.replicas));
   }
+  // runtime/zero/config.py, offload_config.py: of stages 1 to 3, and parameters of stage 3.
+  said.said("plan.offload_optimizer");
+  said.said("plan.offload_parameters");
+  const DsJson on_hosts = {{"device", "cpu"}, {"pin_memory", true}};
+  if (p.offload_optimizer && p.zero > 0) zero["offload_optimizer"] = on_hosts;
+  if (p.offload_optimizer && p.zero == 0)
+    said.left_out("plan.offload_optimizer", "true: offload_optimizer is of ZeRO 1 to 3");
+  if (p.offload_parameters) zero["offload_param"] = on_hosts;
   return zero;
 }
 
@@ -101,6 +111,8 @@ Exported export_deepspeed(const plan::Scenario& s, std::int64_t gpus_a_node) {
   for (const char* key : {"training.global_batch", "plan.micro_batch"}) said.said(key);
   ds_precision(said, config);
   config["zero_optimization"] = ds_zero(said);
+  said.said("plan.offload_activations");
+  if (p.offload_activations) config["activation_checkpointing"] = {{"cpu_checkpointing", true}};
   said.said("plan.tensor");
   const bool tensor = p.tensor > 1 && p.zero <= 2;
   if (tensor) config["tensor_parallel"] = {{"autotp_size", p.tensor}};
@@ -124,14 +136,27 @@ Exported export_deepspeed(const plan::Scenario& s, std::int64_t gpus_a_node) {
 
 namespace {
 
-void take_ds_precision(Taken& taken) {
-  const bool half = taken.flag("fp16.enabled"), brain = taken.flag("bf16.enabled") || taken.flag("bfloat16.enabled");
+// `autos`: fields whose value is left to the program that reads the file, such as transformers' Trainer.
+void take_ds_precision(Taken& taken, const std::vector<std::string>& autos) {
+  const auto open = [&](const char* key) { return std::find(autos.begin(), autos.end(), key) != autos.end(); };
+  bool half = taken.flag("fp16.enabled"), brain = taken.flag("bf16.enabled") || taken.flag("bfloat16.enabled");
   const Setting* at = taken.find(half                        ? "fp16.enabled"
                                  : taken.has("bf16.enabled") ? "bf16.enabled"
                                                              : "bfloat16.enabled");
   if (half && brain) return taken.error(*at, "fp16 and bf16 are both enabled");
+  const bool open_brain = open("bf16.enabled") || open("bfloat16.enabled"), open_half = open("fp16.enabled");
+  if (!half && !brain && (open_brain || open_half)) {
+    brain = open_brain;
+    half = !open_brain;
+    at = nullptr;
+    taken.assume(fmt::format("{}, since {} auto: the program decides (training.precision)", half ? "fp16" : "bf16",
+                             open_brain && open_half ? "bf16.enabled and fp16.enabled are"
+                             : half                  ? "fp16.enabled is"
+                                                     : "bf16.enabled is"));
+  } else if (!half && !brain) {
+    taken.assume("fp32, since neither bf16 nor fp16 is enabled");
+  }
   taken.put("training.precision", half ? "fp16" : brain ? "bf16" : "fp32", at);
-  if (!half && !brain) taken.assume("fp32, since neither bf16 nor fp16 is enabled");
   if (half) {
     if (const auto power = taken.integer("fp16.initial_scale_power"); power && *power >= 0 && *power <= 60)
       taken.put("training.loss_scale", fmt::format("{}", std::int64_t{1} << *power),
@@ -171,6 +196,48 @@ void take_ds_zero(Taken& taken) {
   if (const auto group = taken.integer("zero_optimization.mics_shard_size"); group && *group > 0)
     taken.put("plan.zero_group", fmt::format("{}", *group), taken.find("zero_optimization.mics_shard_size"));
   taken.find("zero_optimization.contiguous_gradients");
+}
+
+// Whether what `part` holds lies in the memory of hosts; the older flag is of DeepSpeed before 0.3.16.
+bool ds_on_hosts(Taken& taken, const std::string& part, const char* older) {
+  const std::string section = "zero_optimization." + part, device = taken.text(section + ".device").value_or("none");
+  const Setting* at = taken.find(section + ".device");
+  for (const char* key : {"pin_memory", "buffer_count", "buffer_size", "max_in_cpu", "nvme_path", "pipeline_read",
+                          "pipeline_write", "fast_init"})
+    taken.find(section + "." + key);
+  if (device != "none" && device != "cpu" && device != "nvme") {
+    taken.error(*at, fmt::format("{} is not known", detail::shown(device)), "none, cpu or nvme");
+    return false;
+  }
+  if (device == "nvme") taken.assume(section + " in the memory of hosts, not on their NVMe drives");
+  if (const auto share = taken.number(section + ".ratio"); share && *share < 1)
+    taken.assume(fmt::format("all of {} on hosts, not {} of it", section, *share));
+  return device != "none" || taken.flag(std::string("zero_optimization.") + older);
+}
+
+void take_ds_offload(Taken& taken) {
+  const bool optimizer = ds_on_hosts(taken, "offload_optimizer", "cpu_offload"),
+             parameters = ds_on_hosts(taken, "offload_param", "cpu_offload_params");
+  const auto at = [&](const char* part, const char* older) {
+    const Setting* device = taken.find(fmt::format("zero_optimization.{}.device", part));
+    return device != nullptr ? device : taken.find(std::string("zero_optimization.") + older);
+  };
+  const std::string stage = taken.value_of("plan.zero");
+  if (optimizer && stage == "0") taken.ignore("zero_optimization.offload_optimizer: it is of ZeRO 1 to 3");
+  if (optimizer && stage != "0") taken.put("plan.offload_optimizer", "true", at("offload_optimizer", "cpu_offload"));
+  if (parameters && stage != "3")
+    taken.ignore("zero_optimization.offload_param: it is of ZeRO-3");
+  else if (parameters && !optimizer)
+    taken.ignore(
+        "zero_optimization.offload_param: parameters on hosts are updated there (offload_optimizer), or no "
+        "key has them");
+  else if (parameters)
+    taken.put("plan.offload_parameters", "true", at("offload_param", "cpu_offload_params"));
+  if (!taken.flag("activation_checkpointing.cpu_checkpointing")) return;
+  const Setting* kept = taken.find("activation_checkpointing.cpu_checkpointing");
+  taken.put("plan.recompute", "full", kept);
+  taken.put("plan.offload_activations", "true", kept);
+  taken.assume("layers computed again in backward: cpu_checkpointing is of their inputs");
 }
 
 void take_ds_optimizer(Taken& taken) {
@@ -227,9 +294,18 @@ void take_ds_batch(Taken& taken, const ImportHints& hints) {
     taken.put("cluster.gpus", fmt::format("{}", replicas * split), taken.find("train_batch_size"));
   }
   if (micro) taken.put("plan.micro_batch", fmt::format("{}", *micro), taken.find("train_micro_batch_size_per_gpu"));
-  if (!micro && all && steps && replicas > 0 && product * static_cast<double>(replicas) <= 1e9 &&
-      *all % (*steps * replicas) == 0)
-    taken.put("plan.micro_batch", fmt::format("{}", *all / (*steps * replicas)), taken.find("train_batch_size"));
+  if (!micro && all) {
+    // Without gradient_accumulation_steps there is one micro-batch (DeepSpeed runtime/config.py,
+    // _set_batch_related_parameters); of replicas that nothing counts there is one (Taken::finish).
+    const double parts = product * static_cast<double>(std::max<std::int64_t>(replicas, 1));
+    if (parts > 1e9 || *all % static_cast<std::int64_t>(parts) != 0)
+      return taken.error(*taken.find("train_batch_size"),
+                         fmt::format("{} is no multiple of gradient_accumulation_steps {} x {} replicas", *all,
+                                     steps.value_or(1), std::max<std::int64_t>(replicas, 1)),
+                         "--gpus says how many ranks there are");
+    taken.put("plan.micro_batch", fmt::format("{}", *all / static_cast<std::int64_t>(parts)),
+              taken.find(steps ? "gradient_accumulation_steps" : "train_batch_size"));
+  }
   if (all)
     taken.put("training.global_batch", fmt::format("{}", *all), taken.find("train_batch_size"));
   else if (micro && steps && product * static_cast<double>(std::max<std::int64_t>(replicas, 1)) <= 1e9)
@@ -247,8 +323,9 @@ Imported import_deepspeed(const std::string& file, const std::string& text, cons
   std::vector<std::string> autos;
   Taken taken(file, json_settings(file, text, autos), "");
   for (const std::string& key : autos) taken.ignore(one_line(key) + " auto, which another program fills in");
-  take_ds_precision(taken);
+  take_ds_precision(taken, autos);
   take_ds_zero(taken);
+  take_ds_offload(taken);
   take_ds_optimizer(taken);
   take_ds_batch(taken, hints);
   return taken.finish("deepspeed", hints, kDeepspeedProfile);

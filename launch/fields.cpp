@@ -101,6 +101,16 @@ namespace {
 bool fills_by_default(const plan::Scenario& s) {
   return s.training.deterministic && s.framework.fills_new_tensors;
 }
+
+// Keys of what the plan has not: groups, shards, a kind of attention.
+bool of_nothing(std::string_view key, const plan::Scenario& s) {
+  const plan::Plan& p = s.plan;
+  if (key == "plan.fused_latent_rope") return !s.model.latent_attention();
+  if (key == "plan.overlap_tensor_backward") return p.tensor == 1;
+  if (key == "plan.overlap_grad_reduce") return p.data * p.context == 1;
+  if (key == "plan.reuse_distance") return p.zero < 3;
+  return false;
+}
 }  // namespace
 
 std::vector<LeftOut> Said::finish() {
@@ -117,6 +127,7 @@ std::vector<LeftOut> Said::finish() {
     if (key.path == "training.document_lengths" && scenario_.training.document_lengths.empty()) continue;
     if (key.path.starts_with("training.base_") && scenario_.training.base_batch == 0) continue;
     if (key.path == "plan.bucket" && !scenario_.plan.bucket_given) continue;
+    if (of_nothing(key.path, scenario_)) continue;
     if (key.path == "plan.layers_per_stage" && automatic_layers(scenario_)) continue;
     if (key.path == "training.seq_len" && !scenario_.model.reads_text()) continue;
     std::string usual(key.fallback);
@@ -137,7 +148,12 @@ std::vector<LeftOut> Said::finish() {
 Taken::Taken(std::string file, std::vector<Setting> settings, std::string prefix)
     : file_(std::move(file)), prefix_(std::move(prefix)), settings_(std::move(settings)) {}
 
-bool Taken::has(std::string_view key) const {
+bool Taken::has(std::string_view key) {
+  asked_.emplace(key);
+  return holds(key);
+}
+
+bool Taken::holds(std::string_view key) const {
   return std::any_of(settings_.begin(), settings_.end(), [&](const Setting& s) { return s.key == key; });
 }
 

@@ -73,9 +73,11 @@ class Taken {
   // `prefix` stands before a setting's key where people read it: "--".
   Taken(std::string file, std::vector<Setting> settings, std::string prefix);
 
-  bool has(std::string_view key) const;
+  bool has(std::string_view key);
   // The last setting of that name, marked as used; nullptr if there is none.
   const Setting* find(std::string_view key);
+  // A setting that nothing has asked for and that is named `key` but for a slip; nullptr if there is none.
+  const Setting* slip_for(std::string_view key) const;
   std::optional<std::int64_t> integer(std::string_view key);
   std::optional<double> number(std::string_view key);
   std::optional<std::string> text(std::string_view key);
@@ -95,10 +97,13 @@ class Taken {
   Imported finish(std::string format, const ImportHints& hints, std::string_view framework);
 
  private:
+  bool holds(std::string_view key) const;
   void used(const Setting& setting, const std::string& ours);
   void drop_gpudirect_where_refused(const std::string& topology, const std::string& data_root);
   // Variables of the environment are no options.
-  std::string prefix_of(const Setting& s) const { return s.key.starts_with("NCCL_") ? "" : prefix_; }
+  std::string prefix_of(const Setting& s) const {
+    return s.key.starts_with("NCCL_") || s.key.starts_with("NVTE_") ? "" : prefix_;
+  }
   std::string file_, prefix_;
   std::vector<Setting> settings_;
   std::set<const Setting*> used_;

@@ -9,6 +9,7 @@
 #include "launch/fields.h"
 #include "sim/base/diagnostics.h"
 #include "sim/base/document.h"
+#include "sim/base/edit_distance.h"
 
 namespace rehearse::launch {
 namespace {
@@ -26,12 +27,13 @@ bool of_model(const std::string& key) {
   return key.starts_with("model.");
 }
 
-// The name that a setting nobody asked for was meant to have; "" unless it is that one but for a slip.
-std::string misspelt(const std::string& key, const std::vector<std::string>& names) {
-  constexpr std::size_t kSlip = 2;  // letters more or fewer
-  const std::string meant = nearest(key, names);
-  const bool close = meant.size() <= key.size() + kSlip && key.size() <= meant.size() + kSlip;
-  return close && !key.empty() && meant.front() == key.front() ? meant : "";
+// Whether `key` is `name` but for a slip or two of the hand. Short words that differ are other words.
+bool slip_of(std::string_view key, std::string_view name) {
+  constexpr std::size_t kLong = 8, kShort = 4;
+  const std::size_t letters = name.size() - (name.rfind('.') + 1);  // of the last part
+  const std::size_t most = letters >= kLong ? 2 : letters >= kShort ? 1 : 0;
+  const std::size_t distance = edit_distance(key, name);
+  return distance > 0 && distance <= most;
 }
 
 // Why the topology refuses cluster.gpudirect: false (sim/cluster/topology.cpp); "": it takes it, or cannot be read,
@@ -64,13 +66,21 @@ void Taken::drop_gpudirect_where_refused(const std::string& topology, const std:
   keys_.erase(key), places_.erase(key);
 }
 
+const Setting* Taken::slip_for(std::string_view key) const {
+  const auto found = std::find_if(settings_.begin(), settings_.end(), [&](const Setting& one) {
+    return !asked_.contains(one.key) && slip_of(one.key, key);
+  });
+  return found == settings_.end() ? nullptr : &*found;
+}
+
 Imported Taken::finish(std::string format, const ImportHints& hints, std::string_view framework) {
-  const std::vector<std::string> names(asked_.begin(), asked_.end());
   for (const Setting& setting : settings_) {
     if (used_.contains(&setting)) continue;
     std::string text = fmt::format("{}{} (line {})", prefix_of(setting), setting.key, setting.line);
-    if (const std::string meant = misspelt(setting.key, names); !meant.empty())
-      text += fmt::format("; did you mean {}{}?", prefix_, meant);
+    const auto meant = std::find_if(asked_.begin(), asked_.end(), [&](const std::string& name) {
+      return !holds(name) && slip_of(setting.key, name);
+    });
+    if (meant != asked_.end()) text += fmt::format("; did you mean {}{}?", prefix_, *meant);
     report_.ignored.push_back(one_line(text));
   }
   const bool shapes = given("model.layers") && given("model.hidden") && given("model.heads");

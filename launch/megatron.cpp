@@ -1,11 +1,11 @@
-// Plans as Megatron-LM's arguments, and back; see megatron.h. The model is in megatron_fields.cpp.
+// Plans as Megatron-LM's arguments; see megatron.h. The model is in megatron_fields.cpp, the way back in
+// megatron_import.cpp.
 #include "launch/megatron.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 
-#include "sim/base/text_check.h"
 #include "sim/plan/plan.h"
 
 namespace rehearse::launch {
@@ -16,8 +16,6 @@ using plan::Precision;
 using plan::Recompute;
 using plan::Schedule;
 using plan::Training;
-
-constexpr const char* kMegatronProfile = "megatron-core";
 
 bool even_layers(const plan::Scenario& s) {
   const std::vector<std::int64_t>& layers = s.plan.layers_per_stage;
@@ -59,6 +57,8 @@ void add_zero(Said& said, std::vector<Argument>& out) {
   if (p.zero >= 2) {
     out.push_back({"use-megatron-fsdp", ""});
     out.push_back({"data-parallel-sharding-strategy", p.zero == 2 ? "optim_grads" : "optim_grads_params"});
+    // megatron/training/arguments.py: "Megatron FSDP only supports fsdp_dtensor checkpoint format", saved or not.
+    out.push_back({"ckpt-format", "fsdp_dtensor"});
   }
   if (p.zero >= 1 && p.replicas > 1)
     out.push_back({"num-distributed-optimizer-instances", fmt::format("{}", p.replicas)});
@@ -135,6 +135,21 @@ void add_precision(Said& said, std::vector<Argument>& out) {
     said.left_out("training.fp8_transposes", "false: the GPU's generation decides it");
 }
 
+// --optimizer-cpu-offload asks for --use-precision-aware-optimizer (megatron/training/arguments.py), which is of Adam
+// and of the distributed optimizer (megatron/core/optimizer/optimizer_config.py).
+bool offloads_optimizer(Said& said) {
+  const plan::Scenario& s = said.scenario();
+  said.said("plan.offload_optimizer");
+  said.said("plan.offload_parameters");
+  if (!s.plan.offload_optimizer) return false;
+  if (s.plan.offload_parameters) said.left_out("plan.offload_parameters", "true: Megatron-LM holds parameters on GPUs");
+  const bool there = s.plan.zero >= 1 && s.training.optimizer == plan::OptimizerKind::adamw;
+  if (!there)
+    said.left_out("plan.offload_optimizer",
+                  "true: --optimizer-cpu-offload is of Adam and of the distributed optimizer (zero 1 and up)");
+  return there;
+}
+
 void add_optimizer(Said& said, std::vector<Argument>& out) {
   const Training& t = said.scenario().training;
   for (const char* key :
@@ -152,12 +167,16 @@ void add_optimizer(Said& said, std::vector<Argument>& out) {
   if (t.optimizer == plan::OptimizerKind::adafactor) said.left_out("training.optimizer", "adafactor: adam or sgd");
   if (t.optimizer == plan::OptimizerKind::muon) said.left_out("training.optimizer", "muon: adam or sgd");
   if (t.moments == plan::MomentsKind::int8) said.left_out("training.moments", "int8: fp32, fp16, bf16 or fp8");
-  if (t.moments == plan::MomentsKind::bf16) {
-    if (t.optimizer == plan::OptimizerKind::sgd)
-      return said.left_out("training.moments", "bf16: only of Adam's moments");
-    for (const auto& [flag, value] :
-         {std::pair{"use-precision-aware-optimizer", ""}, {"exp-avg-dtype", "bf16"}, {"exp-avg-sq-dtype", "bf16"}})
-      out.push_back({flag, value});
+  const bool narrow = t.moments == plan::MomentsKind::bf16 && t.optimizer != plan::OptimizerKind::sgd;
+  const bool on_hosts = offloads_optimizer(said);
+  if (t.moments == plan::MomentsKind::bf16 && !narrow)
+    said.left_out("training.moments", "bf16: only of Adam's moments");
+  if (narrow || on_hosts) out.push_back({"use-precision-aware-optimizer", ""});
+  if (narrow)
+    for (const char* flag : {"exp-avg-dtype", "exp-avg-sq-dtype"}) out.push_back({flag, "bf16"});
+  if (on_hosts) {
+    out.push_back({"optimizer-cpu-offload", ""});
+    out.push_back({"optimizer-offload-fraction", "1.0"});
   }
 }
 
@@ -252,6 +271,16 @@ MegatronArguments megatron_arguments(Said& said) {
   add_schedule(said, a.parallel);
   add_zero(said, a.parallel);
   add_recompute(said, a.parallel);
+  if (p.fused_experts)
+    said.left_out("plan.fused_experts",
+                  "true: later than Megatron-Core 0.15, by --use-transformer-engine-op-fuser and "
+                  "NVTE_CUTEDSL_FUSED_GROUPED_MLP=1");
+  if (said.scenario().model.latent_attention()) {
+    // Its kernel is experimental, and --no-rope-fusion the way without (megatron/core/fusions/
+    // fused_mla_yarn_rope_apply.py, experimental_fn).
+    said.said("plan.fused_latent_rope");
+    a.parallel.push_back({p.fused_latent_rope ? "enable-experimental" : "no-rope-fusion", ""});
+  }
   add_rank_order(said, a.parallel);
   megatron_rows(said, megatron_training_rows(), a.training);
   add_precision(said, a.training);
@@ -297,270 +326,6 @@ Exported export_megatron(const plan::Scenario& s, std::int64_t gpus_a_node) {
       "  --use-mcore-models --transformer-impl transformer_engine \\\n"
       "  \"${MODEL_ARGS[@]}\" \"${PARALLEL_ARGS[@]}\" \"${TRAINING_ARGS[@]}\" \"$@\"\n";
   return out;
-}
-
-bool is_megatron(const formats::ShellScript& script) {
-  const std::vector<Setting> settings = settings_of(script);
-  return std::any_of(settings.begin(), settings.end(), [](const Setting& s) {
-    return s.key == "tensor-model-parallel-size" || s.key == "num-layers" || s.key == "micro-batch-size" ||
-           s.key == "pipeline-model-parallel-size";
-  });
-}
-
-namespace {
-
-// For products; what is out of range the scenario's reader refuses.
-std::int64_t degree_of(Taken& taken, const char* key) {
-  return std::clamp<std::int64_t>(taken.integer(key).value_or(1), 1, 1'000'000);
-}
-
-void take_schedule(Taken& taken) {
-  const std::int64_t stages = degree_of(taken, "pipeline-model-parallel-size");
-  std::int64_t chunks = 1;
-  const Setting* from = nullptr;
-  if (const auto virtual_stages = taken.integer("num-virtual-stages-per-pipeline-rank")) {
-    chunks = *virtual_stages;
-    from = taken.find("num-virtual-stages-per-pipeline-rank");
-  } else if (const auto layers = taken.integer("num-layers-per-virtual-pipeline-stage")) {
-    from = taken.find("num-layers-per-virtual-pipeline-stage");
-    const std::int64_t all = taken.integer("num-layers").value_or(0), parts = *layers * stages;
-    if (*layers < 1 || *layers > 1'000'000 || all == 0 || all % parts != 0)
-      taken.error(*from, fmt::format("{} layers do not divide by {} layers x {} stages", all, *layers, stages));
-    else
-      chunks = all / parts;
-  }
-  if (taken.flag("account-for-embedding-in-pipeline-split")) {
-    const Setting* embedding = taken.find("account-for-embedding-in-pipeline-split");
-    if (taken.flag("account-for-loss-in-pipeline-split"))
-      taken.put("plan.embedding_as_layer", "true", embedding);
-    else
-      taken.error(*embedding, "is available together with --account-for-loss-in-pipeline-split alone");
-  }
-  if (const auto layout = taken.text("pipeline-model-parallel-layout")) {
-    from = taken.find("pipeline-model-parallel-layout");
-    const auto layers = layers_of_layout(*layout);
-    if (!layers || static_cast<std::int64_t>(layers->size()) % stages != 0) {
-      taken.error(*from, fmt::format("{} is not available for {} stages", detail::shown(*layout), stages),
-                  "expected stages parted by |, as in Et*3|t*4|t*4|t*3L, without brackets and other layers");
-    } else {
-      std::string list;
-      for (const std::int64_t n : *layers) list += fmt::format("{}{}", list.empty() ? "" : ", ", n);
-      taken.put("plan.layers_per_stage", "[" + list + "]", from);
-      chunks = static_cast<std::int64_t>(layers->size()) / stages;
-    }
-  }
-  const auto first = taken.integer("decoder-first-pipeline-num-layers");
-  const auto last = taken.integer("decoder-last-pipeline-num-layers");
-  if ((first || last) && stages > 1 && chunks == 1) {
-    const Setting* at = taken.find(first ? "decoder-first-pipeline-num-layers" : "decoder-last-pipeline-num-layers");
-    const std::int64_t all = taken.integer("num-layers").value_or(0);
-    const std::int64_t inner = stages - (first ? 1 : 0) - (last ? 1 : 0);
-    const std::int64_t rest = all - first.value_or(0) - last.value_or(0);
-    if (stages > 10'000 || rest < 0 || (inner == 0 ? rest != 0 : rest % inner != 0)) {
-      taken.error(*at, fmt::format("the other {} of {} layers do not divide by {} stages", rest, all, inner));
-    } else {
-      std::string list;
-      for (std::int64_t i = 0; i < stages; ++i) {
-        const bool ends = (i == 0 && first) || (i == stages - 1 && last);
-        list += fmt::format("{}{}", i > 0 ? ", " : "", !ends ? rest / inner : i == 0 ? *first : *last);
-      }
-      taken.put("plan.layers_per_stage", "[" + list + "]", at);
-    }
-  }
-  if (chunks <= 1) return;
-  taken.put("plan.schedule", "interleaved", from);
-  taken.put("plan.chunks", fmt::format("{}", chunks), from);
-}
-
-void take_zero(Taken& taken) {
-  const bool optimizer = taken.flag("use-distributed-optimizer");
-  const Setting* at = taken.find("use-distributed-optimizer");
-  std::string zero = optimizer ? "1" : "0";
-  if (taken.flag("use-megatron-fsdp") || taken.flag("use-torch-fsdp2") || taken.flag("use-custom-fsdp")) {
-    at = taken.find(taken.has("use-megatron-fsdp") ? "use-megatron-fsdp"
-                    : taken.has("use-torch-fsdp2") ? "use-torch-fsdp2"
-                                                   : "use-custom-fsdp");
-    const bool torch = taken.has("use-torch-fsdp2");
-    const std::string strategy =
-        taken.text("data-parallel-sharding-strategy").value_or(torch ? "optim_grads_params" : "no_shard");
-    const Setting* named = taken.find("data-parallel-sharding-strategy");
-    if (named != nullptr) at = named;
-    zero = strategy == "optim_grads_params" ? "3"
-           : strategy == "optim_grads"      ? "2"
-           : strategy == "optim"            ? "1"
-           : strategy == "no_shard"         ? "0"
-                                            : "";
-    if (zero.empty())
-      return taken.error(*at, fmt::format("{} is not known", detail::shown(strategy)),
-                         "no_shard, optim, optim_grads or optim_grads_params");
-  }
-  taken.put("plan.zero", zero, at);
-  const auto instances = taken.integer("num-distributed-optimizer-instances");
-  if (!instances || *instances <= 1 || zero == "0") return;
-  const std::string gpus = taken.value_of("cluster.gpus");
-  const std::int64_t split =
-      degree_of(taken, "tensor-model-parallel-size") * degree_of(taken, "pipeline-model-parallel-size");
-  const std::int64_t ranks = gpus.empty() ? 0 : std::stoll(gpus);
-  const Setting* from = taken.find("num-distributed-optimizer-instances");
-  if (ranks == 0 || split > ranks || ranks / split % *instances != 0)
-    return taken.error(*from, fmt::format("{} groups of {} ranks over {} each", *instances, ranks, split),
-                       "--nproc-per-node and --nnodes say how many ranks there are");
-  taken.put("plan.zero_group", fmt::format("{}", ranks / split / *instances), from);
-}
-
-void take_recompute(Taken& taken) {
-  const Setting* at = taken.find("recompute-granularity");
-  std::string kind = taken.text("recompute-granularity").value_or("");
-  if (taken.flag("recompute-activations")) {
-    at = taken.find("recompute-activations");
-    kind = "selective";
-  }
-  const Setting* modules = taken.find("recompute-modules");
-  const auto layers = taken.integer("recompute-num-layers");
-  const std::string method = taken.text("recompute-method").value_or("");
-  if (kind.empty()) return taken.put("plan.recompute", "none", nullptr);
-  if (kind == "selective") {
-    bool core = modules == nullptr || modules->values.empty(), latent = false;
-    if (modules != nullptr)
-      for (const std::string& one : modules->values) {
-        if (one == "core_attn")
-          core = true;
-        else if (one == "mla_up_proj")
-          latent = true;
-        else
-          taken.ignore(fmt::format("--recompute-modules {}, which no key has", one_line(one)));
-      }
-    taken.put("plan.recompute", core ? "selective" : "none", at);
-    if (latent) taken.put("plan.recompute_latent", "true", modules);
-    return;
-  }
-  if (kind != "full") return taken.error(*at, fmt::format("{} is not known", detail::shown(kind)), "full or selective");
-  taken.put("plan.recompute", "full", at);
-  if (method == "block" && layers)
-    taken.put("plan.recompute_layers", fmt::format("{}", *layers), taken.find("recompute-num-layers"));
-  if (method == "uniform" && layers.value_or(1) > 1)
-    taken.assume(fmt::format("every layer computed again by itself, not {} as one", *layers));
-}
-
-void take_precision(Taken& taken) {
-  const Setting *fp16 = taken.find("fp16"), *bf16 = taken.find("bf16"), *fp8 = taken.find("fp8-format"),
-                *fp4 = taken.find("fp4-format");
-  taken.find("fp4-recipe");
-  if (taken.has("fp8-hybrid")) fp8 = taken.find("fp8-hybrid");
-  const bool half = fp16 != nullptr, brain = bf16 != nullptr;
-  taken.put("training.precision",
-            fp4     ? "nvfp4"
-            : fp8   ? "fp8"
-            : half  ? "fp16"
-            : brain ? "bf16"
-                    : "fp32",
-            fp4    ? fp4
-            : fp8  ? fp8
-            : half ? fp16
-                   : bf16);
-  if (!half && !brain && !fp8 && !fp4) taken.assume("fp32, since neither --bf16 nor --fp16 is there");
-  if (half || brain || fp8 || fp4) {
-    const bool reduced = taken.flag("grad-reduce-in-bf16"), fp32 = taken.flag("accumulate-allreduce-grads-in-fp32");
-    const bool full = !reduced && (fp32 || !half);
-    const Setting* at = taken.find(reduced ? "grad-reduce-in-bf16" : "accumulate-allreduce-grads-in-fp32");
-    const std::string narrow = half ? "fp16" : "bf16";
-    taken.put("training.grad_dtype", full ? "fp32" : narrow, at);
-    taken.put("training.reduce_dtype", full ? "fp32" : narrow, nullptr);
-  }
-  if (half) {
-    taken.row({"training.loss_scale", "initial-loss-scale", Mapped::number});
-    taken.row({"training.loss_scale_interval", "loss-scale-window"});
-  }
-  if (fp8) {
-    taken.row({"training.fp8_recipe",
-               "fp8-recipe",
-               Mapped::word,
-               "delayed",
-               {{"delayed", "delayed"}, {"tensorwise", "tensorwise"}, {"blockwise", "blockwise"}, {"mxfp8", "mxfp8"}}});
-    taken.row({"training.fp8_params", "fp8-param-gather", Mapped::flag, "false"});
-  }
-  if ((fp8 || fp4) && taken.flag("first-last-layers-bf16")) {
-    const auto start = taken.integer("num-layers-at-start-in-bf16"), end = taken.integer("num-layers-at-end-in-bf16");
-    taken.put("training.fp8_bf16_layers", fmt::format("{}", start.value_or(1)), taken.find("first-last-layers-bf16"));
-    if (start.value_or(1) != end.value_or(1))
-      taken.assume(fmt::format("{} blocks in bf16 at the end too, as at the start", start.value_or(1)));
-  }
-}
-
-void take_optimizer(Taken& taken) {
-  taken.row({"training.optimizer", "optimizer", Mapped::word, "adamw", {{"adamw", "adam"}, {"sgd", "sgd"}}});
-  if (taken.value_of("training.optimizer") == "sgd") {
-    taken.row({"training.momentum", "sgd-momentum", Mapped::number});
-  } else if (taken.has("adam-beta1") || taken.has("adam-beta2")) {
-    const double first = taken.number("adam-beta1").value_or(0.9), second = taken.number("adam-beta2").value_or(0.999);
-    taken.put("training.betas", fmt::format("[{}, {}]", first, second),
-              taken.find(taken.has("adam-beta1") ? "adam-beta1" : "adam-beta2"));
-  }
-  taken.row({"training.eps", "adam-eps", Mapped::number});
-  taken.flag("use-precision-aware-optimizer");
-  const std::string average = taken.text("exp-avg-dtype").value_or("fp32"),
-                    square = taken.text("exp-avg-sq-dtype").value_or("fp32");
-  if (average == "bf16" && square == "bf16") taken.put("training.moments", "bf16", taken.find("exp-avg-dtype"));
-  if ((average == "bf16") != (square == "bf16") || average == "fp8" || average == "fp16")
-    taken.ignore(fmt::format("--exp-avg-dtype {} and --exp-avg-sq-dtype {}, which no key has together",
-                             one_line(average), one_line(square)));
-}
-
-void take_expert_plan(Taken& taken) {
-  const std::string kind = taken.text("moe-token-dispatcher-type").value_or("");
-  const bool deep = taken.flag("moe-enable-deepep") || taken.has("moe-flex-dispatcher-backend");
-  taken.find("moe-flex-dispatcher-backend");
-  if (kind == "flex" && deep) taken.put("plan.expert_dispatch", "forwarding", taken.find("moe-token-dispatcher-type"));
-  if (kind == "allgather") taken.put("plan.expert_dispatch", "all_gather", taken.find("moe-token-dispatcher-type"));
-  taken.flag("moe-grouped-gemm");
-  const auto split = taken.integer("expert-tensor-parallel-size");
-  const std::int64_t tensor = taken.integer("tensor-model-parallel-size").value_or(1);
-  if (!split || tensor == 1) return;
-  const Setting* at = taken.find("expert-tensor-parallel-size");
-  if (*split == 1)
-    taken.put("plan.expert_tensor", "1", at);
-  else if (*split != tensor)
-    taken.error(*at, fmt::format("{} is not available with tensor parallelism of {}", *split, tensor),
-                fmt::format("1 or {}", tensor));
-}
-
-}  // namespace
-
-Imported import_megatron(const std::string& file, const formats::ShellScript& script, const ImportHints& hints) {
-  Taken taken(file, settings_of(script), "--");
-  take_ranks(taken);
-  if (hints.model.empty()) take_megatron_model(taken);
-  for (const FieldRow& row : megatron_plan_rows()) taken.row(row);
-  for (const FieldRow& row : megatron_training_rows()) {
-    if (row.theirs == "lr-decay-style") {
-      const auto style = taken.text("lr-decay-style");
-      if (style && *style != "constant" && *style != "cosine") {
-        taken.assume(fmt::format("a constant learning rate, not --lr-decay-style {}", one_line(*style)));
-        continue;
-      }
-    }
-    taken.row(row);
-  }
-  take_schedule(taken);
-  take_zero(taken);
-  take_recompute(taken);
-  take_precision(taken);
-  take_optimizer(taken);
-  take_expert_plan(taken);
-  if (taken.flag("data-parallel-random-init"))  // each replica draws its own, and then gets those of the first
-    taken.put("training.first_weights", "broadcast", taken.find("data-parallel-random-init"));
-  if (taken.flag("use-tp-pp-dp-mapping"))
-    taken.put("plan.rank_order", "[tensor, context, expert, pipeline, data]", taken.find("use-tp-pp-dp-mapping"));
-  if (const auto elements = taken.integer("ddp-bucket-size");
-      elements && *elements > 0 && *elements < 1'000'000'000'000) {
-    const bool full =
-        taken.value_of("training.grad_dtype") != "bf16" && taken.value_of("training.grad_dtype") != "fp16";
-    taken.put("plan.bucket", fmt::format("{}B", *elements * (full ? 4 : 2)), taken.find("ddp-bucket-size"));
-  }
-  pinned_collectives(taken);
-  for (const std::string& line : script.passed_over) taken.ignore(one_line(line));
-  for (const char* flag : {"use-mcore-models", "transformer-impl"}) taken.find(flag);
-  return taken.finish("megatron", hints, kMegatronProfile);
 }
 
 }  // namespace rehearse::launch

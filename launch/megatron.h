@@ -11,6 +11,8 @@
 
 namespace rehearse::launch {
 
+inline constexpr const char* kMegatronProfile = "megatron-core";
+
 // "--tensor-model-parallel-size" "8"; the value of a flag is "".
 struct Argument {
   std::string flag, value;

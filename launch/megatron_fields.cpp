@@ -217,8 +217,8 @@ void megatron_model_arguments(Said& said, std::vector<Argument>& out) {
   if (m.parallel_block != model::ParallelBlock::none)
     said.left_out("model.parallel_block",
                   "Megatron-LM's blocks have attention and feed-forward layer one after the other");
-  if (!m.bias && m.norm_bias)
-    said.left_out("model.norm_bias", "Megatron-LM's LayerNorm has a bias whatever --disable-bias-linear says");
+  if (m.norm == model::NormKind::layernorm && !m.has_norm_bias())
+    said.left_out("model.norm_bias", "false: Megatron-LM's LayerNorm has a bias whatever --disable-bias-linear says");
   if (m.position == model::Position::alibi) {
     said.said("model.position");
     said.left_out("model.position", "alibi: Megatron-LM's arguments have no slopes by distance");
@@ -233,17 +233,21 @@ void megatron_model_arguments(Said& said, std::vector<Argument>& out) {
 
 void take_megatron_model(Taken& taken) {
   const Setting* one = nullptr;
-  std::string missing;
+  std::string missing, slips;
   for (const char* key : {"num-layers", "hidden-size", "num-attention-heads"}) {
-    if (taken.has(key))
+    if (taken.has(key)) {
       one = taken.find(key);
-    else
-      missing += fmt::format("{}--{}", missing.empty() ? "" : " and ", key);
+      continue;
+    }
+    missing += fmt::format("{}--{}", missing.empty() ? "" : " and ", key);
+    if (const Setting* slip = taken.slip_for(key))
+      slips += fmt::format("{}is --{} of line {} meant as --{}", slips.empty() ? "" : ", ", one_line(slip->key),
+                           slip->line, key);
   }
   if (one == nullptr) return;
   if (!missing.empty()) {
     taken.error(*one, fmt::format("of a model whose {} the file does not give", missing),
-                "put it there, or name the model with --model");
+                slips.empty() ? "put it there, or name the model with --model" : slips + "?");
     return;
   }
   for (const FieldRow& row : megatron_model_rows()) taken.row(row);
@@ -303,6 +307,9 @@ void take_megatron_model(Taken& taken) {
               taken.find("rotary-percent"));
   }
   if (!latent) take_angles(taken);
+  // LayerNorm has a bias whatever --disable-bias-linear says (megatron/core/extensions/transformer_engine.py, TENorm).
+  if (taken.value_of("model.norm") == "layernorm" && taken.value_of("model.bias") == "false")
+    taken.put("model.norm_bias", "true", taken.find("disable-bias-linear"));
   take_norms(taken, swiglu && !experts && !latent, experts && !latent);
   if (const auto dropout = taken.number("hidden-dropout"))
     taken.put("model.dropout", fmt::format("{}", *dropout), taken.find("hidden-dropout"));

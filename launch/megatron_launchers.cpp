@@ -9,8 +9,6 @@
 namespace rehearse::launch {
 namespace {
 
-constexpr const char* kMegatron = "megatron-core";
-
 std::vector<Argument> all_of(const MegatronArguments& a) {
   std::vector<Argument> all = a.model;
   for (const auto* part : {&a.parallel, &a.training}) all.insert(all.end(), part->begin(), part->end());
@@ -50,6 +48,11 @@ const std::map<std::string, std::string, std::less<>> kBridgePlaces = {
     {"ddp-bucket-size", "ddp.bucket_size"},
     {"use-megatron-fsdp", "ddp.use_megatron_fsdp"},
     {"data-parallel-sharding-strategy", "ddp.data_parallel_sharding_strategy"},
+    {"ckpt-format", "checkpoint.ckpt_format"},
+    {"optimizer-cpu-offload", "optimizer.optimizer_cpu_offload"},
+    {"optimizer-offload-fraction", "optimizer.optimizer_offload_fraction"},
+    {"enable-experimental", "dist.enable_megatron_core_experimental"},
+    {"no-rope-fusion", "model.apply_rope_fusion"},
     {"num-distributed-optimizer-instances", "ddp.num_distributed_optimizer_instances"},
     {"accumulate-allreduce-grads-in-fp32", "ddp.grad_reduce_in_fp32"},
     {"grad-reduce-in-bf16", "ddp.grad_reduce_in_fp32"},
@@ -73,7 +76,7 @@ const std::map<std::string, std::string, std::less<>> kBridgePlaces = {
 
 std::string bridge_value(const Argument& a) {
   if (a.flag == "grad-reduce-in-bf16" || a.flag == "untie-embeddings-and-output-weights" ||
-      a.flag == "disable-bias-linear")
+      a.flag == "disable-bias-linear" || a.flag == "no-rope-fusion")
     return "False";
   if (a.value.empty()) return "True";
   if (a.flag == "exp-avg-dtype" || a.flag == "exp-avg-sq-dtype") return "torch.bfloat16";
@@ -115,7 +118,7 @@ const char* bridge_precision(const plan::Training& t) {
 }  // namespace
 
 Exported export_megatron_bridge(const plan::Scenario& s, std::int64_t gpus_a_node) {
-  Said said(s, kMegatron);
+  Said said(s, kMegatronProfile);
   const std::vector<Argument> all = all_of(megatron_arguments(said));
   const Nodes nodes = nodes_of(s.cluster.gpus, gpus_a_node);
   Exported out;
@@ -138,6 +141,7 @@ Exported export_megatron_bridge(const plan::Scenario& s, std::int64_t gpus_a_nod
     if (place.empty()) continue;
     if (a.flag == "overlap-moe-expert-parallel-comm") place = "comm_overlap.overlap_moe_expert_parallel_comm";
     out.text += fmt::format("cfg.{} = {}\n", place, bridge_value(a));
+    if (a.flag == "enable-experimental") out.text += "cfg.model.apply_rope_fusion = True\n";
     if (a.flag == "use-distributed-optimizer") out.text += "cfg.optimizer.use_distributed_optimizer = True\n";
     if (a.flag == "seq-length") out.text += fmt::format("cfg.dataset.sequence_length = {}\n", a.value);
   }
@@ -146,7 +150,7 @@ Exported export_megatron_bridge(const plan::Scenario& s, std::int64_t gpus_a_nod
 }
 
 Exported export_sbatch(const plan::Scenario& s, std::int64_t gpus_a_node) {
-  Said said(s, kMegatron);
+  Said said(s, kMegatronProfile);
   const std::vector<Argument> all = all_of(megatron_arguments(said));
   const Nodes nodes = nodes_of(s.cluster.gpus, gpus_a_node);
   const std::vector<std::string> environment = megatron_environment(said);
@@ -172,7 +176,7 @@ Exported export_sbatch(const plan::Scenario& s, std::int64_t gpus_a_node) {
 }
 
 Exported export_pytorchjob(const plan::Scenario& s, std::int64_t gpus_a_node) {
-  Said said(s, kMegatron);
+  Said said(s, kMegatronProfile);
   const std::vector<Argument> all = all_of(megatron_arguments(said));
   const Nodes nodes = nodes_of(s.cluster.gpus, gpus_a_node);
   std::string pod = fmt::format(

@@ -44,6 +44,11 @@ ShellCommand parted(const ShellCommand& command) {
   return out;
 }
 
+// Variables of the environment that a key may follow from.
+bool is_told(std::string_view name) {
+  return name.starts_with("NCCL_") || name.starts_with("NVTE_");
+}
+
 }  // namespace
 
 std::vector<Setting> settings_of(const ShellCommand& command) {
@@ -77,11 +82,11 @@ std::vector<Setting> settings_of(const ShellScript& script) {
   }
   if (std::vector<Setting> alone = settings_of(flags); alone.size() > best.size()) best = std::move(alone);
   for (const auto& [name, word] : script.variables)
-    if (name.starts_with("NCCL_")) best.push_back({name, {word.text}, word.line, word.column, word.unset});
+    if (is_told(name)) best.push_back({name, {word.text}, word.line, word.column, word.unset});
   // NAME=value before a program's name, as `env` and launchers have it, is a word.
   for (const ShellCommand& command : script.commands)
     for (const ShellWord& word : command.words)
-      if (word.text.starts_with("NCCL_"))
+      if (is_told(word.text))
         if (const std::size_t equals = word.text.find('='); equals != std::string::npos)
           best.push_back(
               {word.text.substr(0, equals), {word.text.substr(equals + 1)}, word.line, word.column, word.unset});

@@ -20,10 +20,13 @@ Exported export_torchrun(const plan::Scenario& s, std::int64_t gpus_a_node) {
   const plan::Plan& p = s.plan;
   const plan::Training& t = s.training;
   Said said(s, p.zero > 0 ? "torch-fsdp2" : "torch-ddp");
-  for (const char* key : {"plan.zero", "plan.zero_group", "plan.micro_batch", "plan.recompute", "training.global_batch",
-                          "training.seq_len", "training.precision", "training.reduce_dtype", "training.grad_dtype",
-                          "training.lr", "training.clip", "training.seed"})
+  for (const char* key :
+       {"plan.zero", "plan.zero_group", "plan.micro_batch", "plan.recompute", "training.global_batch",
+        "training.seq_len", "training.precision", "training.reduce_dtype", "training.grad_dtype", "training.lr",
+        "training.clip", "training.seed", "plan.offload_optimizer", "plan.offload_parameters"})
     said.said(key);
+  if (p.offload_optimizer && !p.offload_parameters)
+    said.left_out("plan.offload_optimizer", "true: CPUOffloadPolicy is of parameters too (plan.offload_parameters)");
   if (p.zero == 1) said.left_out("plan.zero", "1: FSDP2 that keeps what it gathered is ZeRO-2");
   if (t.narrow()) said.left_out("training.precision", said.value("training.precision") + ": the model's own products");
   if (p.recompute != plan::Recompute::none && p.recompute != plan::Recompute::full)
@@ -48,7 +51,9 @@ Exported export_torchrun(const plan::Scenario& s, std::int64_t gpus_a_node) {
   if (!out.left_out.empty()) text += "# Not said here, for lack of a field:\n";
   for (const LeftOut& one : out.left_out) text += fmt::format("#   {}: {}\n", one.key, one_line(one.why));
   text += "import torch\nfrom torch.distributed.device_mesh import init_device_mesh\n";
-  if (p.zero > 0) text += "from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard\n";
+  if (p.zero > 0)
+    text += "from torch.distributed.fsdp import " + std::string(p.offload_parameters ? "CPUOffloadPolicy, " : "") +
+            "MixedPrecisionPolicy, fully_shard\n";
   const bool whole = p.recompute == plan::Recompute::full;
   if (whole) text += "from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper\n";
   text += fmt::format(
@@ -61,8 +66,9 @@ Exported export_torchrun(const plan::Scenario& s, std::int64_t gpus_a_node) {
   if (p.zero > 0) {
     text += fmt::format("    policy = MixedPrecisionPolicy(param_dtype={}, reduce_dtype={})\n",
                         torch_dtype(t.precision), torch_dtype(t.reduce_dtype));
-    text += fmt::format("    sharded = dict(mesh={}, mp_policy=policy, reshard_after_forward={})\n",
-                        replicas > 1 ? "mesh" : "mesh[\"shard\"]", p.zero == 3 ? "True" : "False");
+    text += fmt::format("    sharded = dict(mesh={}, mp_policy=policy, reshard_after_forward={}{})\n",
+                        replicas > 1 ? "mesh" : "mesh[\"shard\"]", p.zero == 3 ? "True" : "False",
+                        p.offload_parameters ? ", offload_policy=CPUOffloadPolicy()" : "");
     text +=
         "    for block in blocks:\n        fully_shard(block, **sharded)\n    fully_shard(model, **sharded)\n    "
         "return model\n";

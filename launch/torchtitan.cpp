@@ -33,6 +33,13 @@ constexpr Flavor kFlavors[] = {{"llama3-8b", "llama3", "8B"},
                                {"qwen3-30b-a3b", "qwen3", "30B-A3B"},
                                {"qwen3-235b-a22b", "qwen3", "235B-A22B"}};
 
+// nullptr: v0.2.2 has none of that preset.
+const Flavor* flavor_of(const model::Model& model) {
+  const auto found = std::find_if(std::begin(kFlavors), std::end(kFlavors),
+                                  [&](const Flavor& f) { return model.name == f.preset && !f.gone; });
+  return found == std::end(kFlavors) ? nullptr : &*found;
+}
+
 const std::vector<std::pair<std::string_view, std::string_view>> kTitanSchedules = {{"1f1b", "1F1B"},
                                                                                     {"interleaved", "Interleaved1F1B"},
                                                                                     {"gpipe", "GPipe"},
@@ -66,7 +73,9 @@ Section titan_parallelism(Said& said) {
   add("data_parallel_replicate_degree", fmt::format("{}", replicas));
   add("data_parallel_shard_degree", fmt::format("{}", p.data / replicas));
   if (p.zero > 0) add("fsdp_reshard_after_forward", toml_text(p.zero == 3 ? "always" : "never"));
-  if (p.zero == 1) said.left_out("plan.zero", "1: FSDP2 that keeps what it gathered is ZeRO-2");
+  // With stages gradients are whole until the last backward, which reduces them (take_titan_parallelism).
+  if (p.zero == 1 && p.pipeline == 1) said.left_out("plan.zero", "1: FSDP2 that keeps what it gathered is ZeRO-2");
+  if (p.zero == 2 && p.pipeline > 1) said.left_out("plan.zero", "2: FSDP2 with stages keeps gradients whole, ZeRO-1");
   if (p.zero == 0 && p.context > 1)
     said.left_out("plan.zero", "0: with context parallelism FSDP2 shards over that axis");
   add("tensor_parallel_degree", fmt::format("{}", p.tensor));
@@ -126,9 +135,9 @@ Section titan_checkpoint(Said& said) {
 Section titan_training(Said& said) {
   const plan::Scenario& s = said.scenario();
   const plan::Training& t = s.training;
-  for (const char* key :
-       {"plan.micro_batch", "training.global_batch", "training.seq_len", "training.clip", "training.seed",
-        "training.deterministic", "training.precision", "training.reduce_dtype", "training.grad_dtype"})
+  for (const char* key : {"plan.micro_batch", "training.global_batch", "training.seq_len", "training.clip",
+                          "training.seed", "training.deterministic", "training.precision", "training.reduce_dtype",
+                          "training.grad_dtype", "plan.offload_optimizer", "plan.offload_parameters"})
     said.said(key);
   Section out{"training", {}};
   const std::int64_t local = s.plan.pipeline > 1 ? t.global_batch / s.plan.data : s.plan.micro_batch;
@@ -138,6 +147,9 @@ Section titan_training(Said& said) {
                {"max_norm", toml_number(t.clip)},
                {"seed", fmt::format("{}", t.seed)}};
   if (t.deterministic) out.lines.emplace_back("deterministic", "true");
+  if (s.plan.offload_parameters) out.lines.emplace_back("enable_cpu_offload", "true");
+  if (s.plan.offload_optimizer && !s.plan.offload_parameters)
+    said.left_out("plan.offload_optimizer", "true: enable_cpu_offload is of parameters too (plan.offload_parameters)");
   const bool fp32 = t.precision == Precision::fp32;
   out.lines.emplace_back("mixed_precision_param", toml_text(fp32 ? "float32" : "bfloat16"));
   out.lines.emplace_back("mixed_precision_reduce", toml_text("float32"));
@@ -174,11 +186,9 @@ std::vector<Section> titan_sections(Said& said) {
   const plan::Scenario& s = said.scenario();
   const plan::Training& t = s.training;
   std::vector<Section> all;
-  const auto flavor = std::find_if(std::begin(kFlavors), std::end(kFlavors),
-                                   [&](const Flavor& f) { return s.model.name == f.preset && !f.gone; });
+  const Flavor* flavor = flavor_of(s.model);
   Section model{"model", {}};
-  if (flavor != std::end(kFlavors))
-    model.lines = {{"name", toml_text(flavor->name)}, {"flavor", toml_text(flavor->flavor)}};
+  if (flavor != nullptr) model.lines = {{"name", toml_text(flavor->name)}, {"flavor", toml_text(flavor->flavor)}};
   if (t.eight_bits())
     model.lines.emplace_back("converters", t.fp8_recipe == plan::Fp8Recipe::mxfp8 ? "[\"quantize.linear.mx\"]"
                                                                                   : "[\"quantize.linear.float8\"]");
@@ -254,7 +264,7 @@ Exported export_torchtitan_toml(const plan::Scenario& s, std::int64_t gpus_a_nod
     out.text += fmt::format("\n[{}]\n", one.name);
     for (const auto& [key, value] : one.lines) out.text += fmt::format("{} = {}\n", key, value);
   }
-  if (sections.front().lines.empty()) out.notes.push_back(one_line(s.model.name) + " has no flavor: [model] is yours");
+  if (flavor_of(s.model) == nullptr) out.notes.push_back(one_line(s.model.name) + " has no flavor: [model] is yours");
   return out;
 }
 
@@ -361,7 +371,9 @@ void take_titan_parallelism(Taken& taken, const ImportHints& hints) {
   // "default" gathers again for backward, but where pipeline stages would each micro-batch.
   const bool keeps = policy == "never" || (policy == "default" && pipeline > 1);
   const bool whole = shard == 1 && context == 1;
-  taken.put("plan.zero", whole ? "0" : keeps ? "2" : "3", at != nullptr ? at : sharded);
+  // Of stages only the last backward reduces gradients, which are whole till then (pytorch
+  // torch/distributed/pipelining/stage.py, backward_maybe_with_nosync): ZeRO-1.
+  taken.put("plan.zero", whole ? "0" : !keeps ? "3" : pipeline > 1 ? "1" : "2", at != nullptr ? at : sharded);
   if (!whole && replicate > 1)
     taken.put("plan.zero_group", fmt::format("{}", shard * context),
               taken.find("parallelism.data_parallel_replicate_degree"));
@@ -420,6 +432,14 @@ void take_titan_training(Taken& taken) {
   taken.row({"training.seq_len", "training.seq_len"});
   taken.row({"training.clip", "training.max_norm", Mapped::number});
   taken.row({"training.seed", taken.has("debug.seed") ? "debug.seed" : "training.seed"});
+  if (taken.flag("training.enable_cpu_offload") && taken.value_of("plan.zero") != "0") {
+    const Setting* from = taken.find("training.enable_cpu_offload");
+    taken.put("plan.offload_optimizer", "true", from);
+    if (taken.value_of("plan.zero") == "3")
+      taken.put("plan.offload_parameters", "true", from);
+    else
+      taken.assume("parameters on devices: those on hosts are of ZeRO-3 alone (plan.offload_parameters)");
+  }
   for (const char* key : {"debug.deterministic", "training.deterministic"})
     if (taken.text(key).value_or("false") == "true") taken.put("training.deterministic", "true", taken.find(key));
 }

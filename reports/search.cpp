@@ -17,8 +17,13 @@ using Json = nlohmann::ordered_json;
 constexpr double kSecondsADay = 86400, kHoursADay = 24;
 constexpr std::size_t kMostReasons = 3;
 
+// As result.json has it: rounded once, where Time::seconds() may be an ulp beside.
+double exact_seconds_of(std::int64_t ps) {
+  return static_cast<double>(ps) / 1e12;
+}
+
 double seconds_of(const SweepRow& row) {
-  return Time::from_ps(row.step_time_ps).seconds();
+  return exact_seconds_of(row.step_time_ps);
 }
 
 std::string leaf(const std::string& key) {
@@ -90,7 +95,7 @@ std::string changes_text(const SearchReport& r, std::size_t width) {
       rows.push_back({what, "does not fit", ""});
       continue;
     }
-    const double step = Time::from_ps(change.step_ps).seconds();
+    const double step = exact_seconds_of(change.step_ps);
     rows.push_back(
         {what, format_time(Time::from_ps(change.step_ps)), fmt::format("{:+.1f}%", 100 * (step / best - 1))});
   }
@@ -171,7 +176,7 @@ Json json_of(const SearchReport& r) {
     for (const KeyChange& c : r.changes) {
       Json change{{"key", c.key}, {"value", c.value}};
       if (c.step_ps > 0)
-        change["step_time_s"] = Time::from_ps(c.step_ps).seconds();
+        change["step_time_s"] = exact_seconds_of(c.step_ps);
       else
         change["fits"] = false;
       json["worth"].push_back(std::move(change));

@@ -43,18 +43,26 @@ plan::Scenario any_plan(const Request& request) {
   try {
     return read(request.assignments);
   } catch (const InputError& error) {
-    for (const int zero : {0, 1})
-      for (const int tensor : {1, 2, 4, 8, 16})
-        for (const int pipeline : {1, 2, 4, 8, 16, 32, 64}) {
-          std::vector<std::string> all{fmt::format("plan.tensor={}", tensor), fmt::format("plan.pipeline={}", pipeline),
-                                       "plan.micro_batch=1", fmt::format("plan.zero={}", zero)};
-          all.insert(all.end(), request.assignments.begin(), request.assignments.end());
-          try {
-            return read(all);
-          } catch (const InputError&) {
-            continue;
+    // Whatever is free is set, lest it be of the scenario's own plan: chunks of stages that are no more, and the like.
+    const std::vector<std::string> usual = {"plan.micro_batch=1", "plan.context=1", "plan.expert=1",
+                                            "plan.sequence_parallel=false", "plan.layers_per_stage=auto"};
+    for (const auto& [schedule, chunks] : {std::pair{"1f1b", 1}, {"interleaved", 2}})
+      for (const int zero : {0, 1})
+        for (const int tensor : {1, 2, 4, 8, 16})
+          for (const int pipeline : {1, 2, 4, 8, 16, 32, 64}) {
+            std::vector<std::string> all = usual;
+            all.push_back(fmt::format("plan.schedule={}", schedule));
+            all.push_back(fmt::format("plan.chunks={}", chunks));
+            all.push_back(fmt::format("plan.tensor={}", tensor));
+            all.push_back(fmt::format("plan.pipeline={}", pipeline));
+            all.push_back(fmt::format("plan.zero={}", zero));
+            all.insert(all.end(), request.assignments.begin(), request.assignments.end());
+            try {
+              return read(all);
+            } catch (const InputError&) {
+              continue;
+            }
           }
-        }
     throw;
   }
 }
@@ -188,7 +196,8 @@ class Search {
 
   void forbid(std::size_t i, const InputError& error) {
     out_.plans[i].status = Status::forbidden;
-    std::string reason = error.diagnostics().front().message;
+    const Diagnostic& first = error.diagnostics().front();
+    std::string reason = first.path.empty() ? first.message : first.path + ": " + first.message;
     std::replace(reason.begin(), reason.end(), '\n', ' ');
     const std::lock_guard lock(mutex_);
     ++reasons_[reason];

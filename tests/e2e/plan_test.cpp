@@ -57,6 +57,44 @@ TEST(PlanCommand, WritesPlansThatSimulateToTheSameSteps) {
   EXPECT_EQ(PlanJson::parse(std::ifstream(folder + "/plans.json"))["plans"], json["plans"]);
 }
 
+// Steps are whole picoseconds, so no more than twelve places, and the number that simulate prints.
+TEST(PlanCommand, PrintsAStepAsSimulateDoes) {
+  const Outcome r = plan({"--top", "20", "--json"});
+  ASSERT_EQ(r.status, 0) << r.err;
+  const std::string name = "\"step_time_s\": ";
+  int steps = 0;
+  for (std::size_t at = r.out.find(name); at != std::string::npos; at = r.out.find(name, at + 1), ++steps) {
+    const std::size_t first = at + name.size();
+    const std::string number = r.out.substr(first, r.out.find_first_not_of("0123456789.", first) - first);
+    EXPECT_LE(number.size() - number.find('.') - 1, 12U) << number;
+  }
+  EXPECT_GE(steps, 20);
+}
+
+// The scenario's own plan need not be one that can be: what is free is set anew.
+TEST(PlanCommand, AScenariosOwnPlanMayBeImpossible) {
+  const std::string chunks = plan_scenario("plan: {pipeline: 2, schedule: interleaved, chunks: 2, tensor: 4}\n");
+  const Outcome schedule = plan({"--top", "1", "--budget", "1"}, chunks);
+  EXPECT_EQ(schedule.status, 0) << schedule.err;
+  const std::string file = plan_scenario(
+      "plan: {pipeline: 4, schedule: interleaved, chunks: 1, tensor: 4, layers_per_stage: [1, 1, 1, 1]}\n");
+  const Outcome gpus = run({"plan", file, "--fix", "cluster.gpus=2", "--budget", "1"});
+  EXPECT_EQ(gpus.status, 0) << gpus.err;
+  const Outcome batch = run({"plan", "cnn-cifar-ddp", "--fix", "cluster.gpus=4", "--budget", "1"});
+  EXPECT_EQ(batch.status, 0) << batch.err;
+}
+
+TEST(PlanCommand, BlamesTheOptionThatAssigns) {
+  const Outcome range = plan({"--range", "plan.zero=7"});
+  EXPECT_EQ(range.status, 2);
+  EXPECT_TRUE(has(range.err, "--range: error: plan.zero: 7 is out of range, expected 0 to 3 (")) << range.err;
+  const Outcome fixed = plan({"--fix", "plan.tensor=7"});
+  EXPECT_EQ(fixed.status, 2);
+  EXPECT_TRUE(has(fixed.err, "--fix: error: plan.tensor: heads = 8 is not divisible by tensor = 7")) << fixed.err;
+  EXPECT_FALSE(has(fixed.err, "--set")) << fixed.err;
+  EXPECT_TRUE(has(plan({"--gpus", "9999999"}).err, "--gpus: error: ")) << plan({"--gpus", "9999999"}).err;
+}
+
 // Strong scaling of a small batch bends; with a batch that grows as the GPUs do it does not.
 TEST(PlanCommand, StrongScalingHasAKneeThatWeakScalingHasNot) {
   const Outcome strong = plan({"--gpus", "8,16,32", "--json"}), weak = plan({"--gpus", "8,16,32", "--weak", "--json"});

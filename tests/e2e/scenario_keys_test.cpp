@@ -226,6 +226,35 @@ TEST(Init, APlanThatCannotFitSaysSo) {
   const Outcome r = run({"init", folder / "s.yaml", "--model", "megatron-529.6b"});
   EXPECT_EQ(r.status, 0) << r.err;
   EXPECT_TRUE(has(r.err, "no plan tried fits: this one needs ")) << r.err;
+  EXPECT_TRUE(has(r.err, "with --gpus ")) << r.err;
+}
+
+// Tokens that tensor groups split, and sequences over several nodes, make room; the number of GPUs that is named does.
+TEST(Init, LongSequencesAreSplit) {
+  const Folder folder;
+  const std::string file = folder / "s.yaml";
+  const auto made = [&](const std::string& model, const std::string& gpus) {
+    const Outcome r = run({"init", file, "--force", "--model", model, "--cluster", "dgx-h100", "--gpus", gpus});
+    EXPECT_EQ(r.status, 0) << r.err;
+    return r.err;
+  };
+  EXPECT_FALSE(has(made("llama3.1-70b", "64"), "no plan tried fits"));
+  EXPECT_TRUE(has(read(file), "\n  sequence_parallel: true\n"));
+  EXPECT_EQ(run({"simulate", file}).status, 0) << "it fits";
+  const std::string small = made("llama3.1-70b", "8");
+  const std::size_t at = small.find("with --gpus ");
+  ASSERT_NE(at, std::string::npos) << small;
+  const std::string enough = small.substr(at + 12, small.find(' ', at + 12) - at - 12);
+  EXPECT_FALSE(has(made("llama3.1-70b", enough), "no plan tried fits")) << enough;
+}
+
+TEST(Init, PrintsACommandThatAShellTakes) {
+  const Folder folder;
+  const Outcome r = run({"init", folder / "neu \u00f6.yaml", "--model", "gpt-tiny"});
+  EXPECT_EQ(r.status, 0) << r.err;
+  EXPECT_TRUE(has(r.err, "'" + (folder / "neu \u00f6.yaml") + "'\n")) << r.err;
+  EXPECT_TRUE(
+      has(run({"init", folder / "plain.yaml", "--model", "gpt-tiny"}).err, " " + (folder / "plain.yaml") + "\n"));
 }
 
 }  // namespace

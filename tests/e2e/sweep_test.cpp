@@ -211,5 +211,11 @@ TEST(Sweep, AnInterruptStopsAllThreadsAndLeavesNoTable) {
   EXPECT_TRUE(folder.files().empty());
 }
 
+TEST(SweepConflict, AKeyIsSweptOrSet) {
+  const Outcome r = run({"simulate", "gpt-tiny-ddp", "--sweep", "plan.zero=0,1", "--set", "plan.zero=2"});
+  EXPECT_EQ(r.status, 2) << r.out;
+  EXPECT_TRUE(has(r.err, "--sweep: error: plan.zero is fixed too, by --set plan.zero=2 (one of them)")) << r.err;
+}
+
 }  // namespace
 }  // namespace rehearse::e2e

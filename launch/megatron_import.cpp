@@ -1,0 +1,333 @@
+// Megatron-LM's arguments as plans; see megatron.h. The model is in megatron_fields.cpp, the way back in megatron.cpp.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "launch/megatron.h"
+#include "sim/base/text_check.h"
+
+namespace rehearse::launch {
+bool is_megatron(const formats::ShellScript& script) {
+  const std::vector<Setting> settings = settings_of(script);
+  return std::any_of(settings.begin(), settings.end(), [](const Setting& s) {
+    return s.key == "tensor-model-parallel-size" || s.key == "num-layers" || s.key == "micro-batch-size" ||
+           s.key == "pipeline-model-parallel-size";
+  });
+}
+
+namespace {
+
+// For products; what is out of range the scenario's reader refuses.
+std::int64_t degree_of(Taken& taken, const char* key) {
+  return std::clamp<std::int64_t>(taken.integer(key).value_or(1), 1, 1'000'000);
+}
+
+void take_schedule(Taken& taken) {
+  const std::int64_t stages = degree_of(taken, "pipeline-model-parallel-size");
+  std::int64_t chunks = 1;
+  const Setting* from = nullptr;
+  if (const auto virtual_stages = taken.integer("num-virtual-stages-per-pipeline-rank")) {
+    chunks = *virtual_stages;
+    from = taken.find("num-virtual-stages-per-pipeline-rank");
+  } else if (const auto layers = taken.integer("num-layers-per-virtual-pipeline-stage")) {
+    from = taken.find("num-layers-per-virtual-pipeline-stage");
+    // Embedding and loss are counted where --account-for-... says so (megatron/training/arguments.py).
+    std::int64_t all = taken.integer("num-layers").value_or(0);
+    for (const char* end : {"account-for-embedding-in-pipeline-split", "account-for-loss-in-pipeline-split"})
+      if (all > 0 && taken.flag(end)) ++all;
+    const std::int64_t parts = *layers * stages;
+    if (*layers < 1 || *layers > 1'000'000 || all == 0 || all % parts != 0)
+      taken.error(*from, fmt::format("{} layers do not divide by {} layers x {} stages", all, *layers, stages));
+    else
+      chunks = all / parts;
+  }
+  if (taken.flag("account-for-embedding-in-pipeline-split")) {
+    const Setting* embedding = taken.find("account-for-embedding-in-pipeline-split");
+    if (taken.flag("account-for-loss-in-pipeline-split"))
+      taken.put("plan.embedding_as_layer", "true", embedding);
+    else
+      taken.error(*embedding, "is available together with --account-for-loss-in-pipeline-split alone");
+  }
+  if (const auto layout = taken.text("pipeline-model-parallel-layout")) {
+    from = taken.find("pipeline-model-parallel-layout");
+    const auto layers = layers_of_layout(*layout);
+    if (!layers || static_cast<std::int64_t>(layers->size()) % stages != 0) {
+      taken.error(*from, fmt::format("{} is not available for {} stages", detail::shown(*layout), stages),
+                  "expected stages parted by |, as in Et*3|t*4|t*4|t*3L, without brackets and other layers");
+    } else {
+      std::string list;
+      for (const std::int64_t n : *layers) list += fmt::format("{}{}", list.empty() ? "" : ", ", n);
+      taken.put("plan.layers_per_stage", "[" + list + "]", from);
+      chunks = static_cast<std::int64_t>(layers->size()) / stages;
+    }
+  }
+  const auto first = taken.integer("decoder-first-pipeline-num-layers");
+  const auto last = taken.integer("decoder-last-pipeline-num-layers");
+  if ((first || last) && stages > 1 && chunks == 1) {
+    const Setting* at = taken.find(first ? "decoder-first-pipeline-num-layers" : "decoder-last-pipeline-num-layers");
+    const std::int64_t all = taken.integer("num-layers").value_or(0);
+    const std::int64_t inner = stages - (first ? 1 : 0) - (last ? 1 : 0);
+    const std::int64_t rest = all - first.value_or(0) - last.value_or(0);
+    if (stages > 10'000 || rest < 0 || (inner == 0 ? rest != 0 : rest % inner != 0)) {
+      taken.error(*at, fmt::format("the other {} of {} layers do not divide by {} stages", rest, all, inner));
+    } else {
+      std::string list;
+      for (std::int64_t i = 0; i < stages; ++i) {
+        const bool ends = (i == 0 && first) || (i == stages - 1 && last);
+        list += fmt::format("{}{}", i > 0 ? ", " : "", !ends ? rest / inner : i == 0 ? *first : *last);
+      }
+      taken.put("plan.layers_per_stage", "[" + list + "]", at);
+    }
+  }
+  if (chunks <= 1) {
+    if (from != nullptr && from->key != "pipeline-model-parallel-layout") taken.put("plan.chunks", "1", from);
+    return;
+  }
+  taken.put("plan.schedule", "interleaved", from);
+  taken.put("plan.chunks", fmt::format("{}", chunks), from);
+}
+
+void take_zero(Taken& taken) {
+  const bool optimizer = taken.flag("use-distributed-optimizer");
+  const Setting* at = taken.find("use-distributed-optimizer");
+  std::string zero = optimizer ? "1" : "0";
+  if (taken.flag("use-megatron-fsdp") || taken.flag("use-torch-fsdp2") || taken.flag("use-custom-fsdp")) {
+    at = taken.find(taken.has("use-megatron-fsdp") ? "use-megatron-fsdp"
+                    : taken.has("use-torch-fsdp2") ? "use-torch-fsdp2"
+                                                   : "use-custom-fsdp");
+    const bool torch = taken.has("use-torch-fsdp2");
+    taken.find("ckpt-format");  // the one that it takes
+    const std::string strategy =
+        taken.text("data-parallel-sharding-strategy").value_or(torch ? "optim_grads_params" : "no_shard");
+    const Setting* named = taken.find("data-parallel-sharding-strategy");
+    if (named != nullptr) at = named;
+    zero = strategy == "optim_grads_params" ? "3"
+           : strategy == "optim_grads"      ? "2"
+           : strategy == "optim"            ? "1"
+           : strategy == "no_shard"         ? "0"
+                                            : "";
+    if (zero.empty())
+      return taken.error(*at, fmt::format("{} is not known", detail::shown(strategy)),
+                         "no_shard, optim, optim_grads or optim_grads_params");
+  }
+  taken.put("plan.zero", zero, at);
+  const auto instances = taken.integer("num-distributed-optimizer-instances");
+  if (!instances || *instances <= 1 || zero == "0") return;
+  const std::string gpus = taken.value_of("cluster.gpus");
+  const std::int64_t split =
+      degree_of(taken, "tensor-model-parallel-size") * degree_of(taken, "pipeline-model-parallel-size");
+  const std::int64_t ranks = gpus.empty() ? 0 : std::stoll(gpus);
+  const Setting* from = taken.find("num-distributed-optimizer-instances");
+  if (ranks == 0 || split > ranks || ranks / split % *instances != 0)
+    return taken.error(*from, fmt::format("{} groups of {} ranks over {} each", *instances, ranks, split),
+                       "--nproc-per-node and --nnodes say how many ranks there are");
+  taken.put("plan.zero_group", fmt::format("{}", ranks / split / *instances), from);
+}
+
+void take_recompute(Taken& taken) {
+  const Setting* at = taken.find("recompute-granularity");
+  std::string kind = taken.text("recompute-granularity").value_or("");
+  if (taken.flag("recompute-activations")) {
+    at = taken.find("recompute-activations");
+    kind = "selective";
+  }
+  const Setting* modules = taken.find("recompute-modules");
+  const auto layers = taken.integer("recompute-num-layers");
+  const std::string method = taken.text("recompute-method").value_or("");
+  if (kind.empty()) return taken.put("plan.recompute", "none", nullptr);
+  if (kind == "selective") {
+    bool core = modules == nullptr || modules->values.empty(), latent = false;
+    if (modules != nullptr)
+      for (const std::string& one : modules->values) {
+        if (one == "core_attn")
+          core = true;
+        else if (one == "mla_up_proj")
+          latent = true;
+        else
+          taken.ignore(fmt::format("--recompute-modules {}, which no key has", one_line(one)));
+      }
+    taken.put("plan.recompute", core ? "selective" : "none", at);
+    if (latent) taken.put("plan.recompute_latent", "true", modules);
+    return;
+  }
+  if (kind != "full") return taken.error(*at, fmt::format("{} is not known", detail::shown(kind)), "full or selective");
+  taken.put("plan.recompute", "full", at);
+  if (method == "block" && layers)
+    taken.put("plan.recompute_layers", fmt::format("{}", *layers), taken.find("recompute-num-layers"));
+  if (method == "uniform" && layers.value_or(1) > 1)
+    taken.assume(fmt::format("every layer computed again by itself, not {} as one", *layers));
+}
+
+void take_precision(Taken& taken) {
+  const Setting *fp16 = taken.find("fp16"), *bf16 = taken.find("bf16"), *fp8 = taken.find("fp8-format"),
+                *fp4 = taken.find("fp4-format");
+  taken.find("fp4-recipe");
+  if (taken.has("fp8-hybrid")) fp8 = taken.find("fp8-hybrid");
+  const bool half = fp16 != nullptr, brain = bf16 != nullptr;
+  taken.put("training.precision",
+            fp4     ? "nvfp4"
+            : fp8   ? "fp8"
+            : half  ? "fp16"
+            : brain ? "bf16"
+                    : "fp32",
+            fp4    ? fp4
+            : fp8  ? fp8
+            : half ? fp16
+                   : bf16);
+  if (!half && !brain && !fp8 && !fp4) taken.assume("fp32, since neither --bf16 nor --fp16 is there");
+  if (half || brain || fp8 || fp4) {
+    const bool reduced = taken.flag("grad-reduce-in-bf16"), fp32 = taken.flag("accumulate-allreduce-grads-in-fp32");
+    const bool full = !reduced && (fp32 || !half);
+    const Setting* at = taken.find(reduced ? "grad-reduce-in-bf16" : "accumulate-allreduce-grads-in-fp32");
+    const std::string narrow = half ? "fp16" : "bf16";
+    taken.put("training.grad_dtype", full ? "fp32" : narrow, at);
+    taken.put("training.reduce_dtype", full ? "fp32" : narrow, nullptr);
+  }
+  if (half) {
+    taken.row({"training.loss_scale", "initial-loss-scale", Mapped::number});
+    taken.row({"training.loss_scale_interval", "loss-scale-window"});
+  }
+  if (fp8) {
+    taken.row({"training.fp8_recipe",
+               "fp8-recipe",
+               Mapped::word,
+               "delayed",
+               {{"delayed", "delayed"}, {"tensorwise", "tensorwise"}, {"blockwise", "blockwise"}, {"mxfp8", "mxfp8"}}});
+    taken.row({"training.fp8_params", "fp8-param-gather", Mapped::flag, "false"});
+  }
+  if ((fp8 || fp4) && taken.flag("first-last-layers-bf16")) {
+    const auto start = taken.integer("num-layers-at-start-in-bf16"), end = taken.integer("num-layers-at-end-in-bf16");
+    taken.put("training.fp8_bf16_layers", fmt::format("{}", start.value_or(1)), taken.find("first-last-layers-bf16"));
+    if (start.value_or(1) != end.value_or(1))
+      taken.assume(fmt::format("{} blocks in bf16 at the end too, as at the start", start.value_or(1)));
+  }
+}
+
+void take_optimizer_offload(Taken& taken) {
+  const auto share = taken.number("optimizer-offload-fraction");
+  if (!taken.flag("optimizer-cpu-offload") || (share && *share == 0)) return;
+  taken.put("plan.offload_optimizer", "true", taken.find("optimizer-cpu-offload"));
+  if (share && *share < 1) taken.assume(fmt::format("all of the optimizer's states on hosts, not {} of them", *share));
+}
+
+void take_optimizer(Taken& taken) {
+  taken.row({"training.optimizer", "optimizer", Mapped::word, "adamw", {{"adamw", "adam"}, {"sgd", "sgd"}}});
+  // What stands in no file is as megatron/training/arguments.py has it, its _add_..._args.
+  std::string usual;
+  const auto absent = [&](const char* flag, const char* value) {
+    if (taken.has(flag)) return false;
+    usual += fmt::format("{}--{} {}", usual.empty() ? "" : ", ", flag, value);
+    return true;
+  };
+  if (taken.value_of("training.optimizer") == "sgd") {
+    taken.row({"training.momentum", "sgd-momentum", Mapped::number, "0.9"});
+    absent("sgd-momentum", "0.9");
+  } else {
+    const double first = taken.number("adam-beta1").value_or(0.9), second = taken.number("adam-beta2").value_or(0.999);
+    taken.put("training.betas", fmt::format("[{}, {}]", first, second),
+              taken.find(taken.has("adam-beta1") ? "adam-beta1" : "adam-beta2"));
+    absent("adam-beta1", "0.9");
+    absent("adam-beta2", "0.999");
+  }
+  if (absent("weight-decay", "0.01")) taken.put("training.weight_decay", "0.01", nullptr);
+  if (absent("seed", "1234")) taken.put("training.seed", "1234", nullptr);
+  if (taken.value_of("training.precision") == "fp16") {
+    if (absent("initial-loss-scale", "4294967296")) taken.put("training.loss_scale", "4294967296", nullptr);
+    if (absent("loss-scale-window", "1000")) taken.put("training.loss_scale_interval", "1000", nullptr);
+  }
+  if (!usual.empty()) taken.assume(usual + ", Megatron-LM's defaults");
+  taken.row({"training.eps", "adam-eps", Mapped::number});
+  take_optimizer_offload(taken);
+  taken.flag("use-precision-aware-optimizer");
+  const std::string average = taken.text("exp-avg-dtype").value_or("fp32"),
+                    square = taken.text("exp-avg-sq-dtype").value_or("fp32");
+  if (average == "bf16" && square == "bf16") taken.put("training.moments", "bf16", taken.find("exp-avg-dtype"));
+  if ((average == "bf16") != (square == "bf16") || average == "fp8" || average == "fp16")
+    taken.ignore(fmt::format("--exp-avg-dtype {} and --exp-avg-sq-dtype {}, which no key has together",
+                             one_line(average), one_line(square)));
+}
+
+void take_expert_plan(Taken& taken) {
+  const std::string kind = taken.text("moe-token-dispatcher-type").value_or("");
+  const bool deep = taken.flag("moe-enable-deepep") || taken.has("moe-flex-dispatcher-backend");
+  taken.find("moe-flex-dispatcher-backend");
+  if (kind == "flex" && deep) taken.put("plan.expert_dispatch", "forwarding", taken.find("moe-token-dispatcher-type"));
+  if (kind == "allgather") taken.put("plan.expert_dispatch", "all_gather", taken.find("moe-token-dispatcher-type"));
+  taken.flag("moe-grouped-gemm");
+  const auto split = taken.integer("expert-tensor-parallel-size");
+  const std::int64_t tensor = taken.integer("tensor-model-parallel-size").value_or(1);
+  if (!split || tensor == 1) return;
+  const Setting* at = taken.find("expert-tensor-parallel-size");
+  if (*split == 1)
+    taken.put("plan.expert_tensor", "1", at);
+  else if (*split != tensor)
+    taken.error(*at, fmt::format("{} is not available with tensor parallelism of {}", *split, tensor),
+                fmt::format("1 or {}", tensor));
+}
+
+// Transformer Engine's grouped MLP in one kernel, of routed experts in mxfp8; its operations are fused by the flag, and
+// the kernel is taken where the variable says so (NVIDIA-NeMo/Megatron-Bridge, recipes of Qwen3 and Qwen3.5 with both).
+void take_fused_experts(Taken& taken) {
+  const bool operations = taken.flag("use-transformer-engine-op-fuser");
+  const bool kernel = taken.flag("NVTE_CUTEDSL_FUSED_GROUPED_MLP");
+  // --deterministic-mode asks for it.
+  taken.find("NVTE_ALLOW_NONDETERMINISTIC_ALGO");
+  if (!operations || !kernel) return;
+  const Setting* at = taken.find("use-transformer-engine-op-fuser");
+  if (taken.has("num-experts") && taken.value_of("training.fp8_recipe") == "mxfp8")
+    taken.put("plan.fused_experts", "true", at);
+  else
+    taken.ignore("NVTE_CUTEDSL_FUSED_GROUPED_MLP: the kernel is of experts in mxfp8");
+}
+
+}  // namespace
+
+Imported import_megatron(const std::string& file, const formats::ShellScript& script, const ImportHints& hints) {
+  Taken taken(file, settings_of(script), "--");
+  take_ranks(taken);
+  if (hints.model.empty()) take_megatron_model(taken);
+  for (const FieldRow& row : megatron_plan_rows()) taken.row(row);
+  for (const FieldRow& row : megatron_training_rows()) {
+    if (row.theirs == "lr-decay-style") {
+      const auto style = taken.text("lr-decay-style");
+      if (!style) {
+        taken.assume("a constant learning rate, not --lr-decay-style linear, Megatron-LM's default");
+        continue;
+      }
+      if (*style != "constant" && *style != "cosine") {
+        taken.assume(fmt::format("a constant learning rate, not --lr-decay-style {}", one_line(*style)));
+        continue;
+      }
+    }
+    taken.row(row);
+  }
+  take_schedule(taken);
+  take_zero(taken);
+  take_recompute(taken);
+  take_precision(taken);
+  take_optimizer(taken);
+  take_expert_plan(taken);
+  take_fused_experts(taken);
+  if (taken.flag("multi-latent-attention")) {
+    const bool apart = taken.flag("no-rope-fusion"), fused = taken.flag("enable-experimental") && !apart;
+    if (apart || fused)
+      taken.put("plan.fused_latent_rope", fused ? "true" : "false",
+                taken.find(apart ? "no-rope-fusion" : "enable-experimental"));
+  }
+  if (taken.flag("data-parallel-random-init"))  // each replica draws its own, and then gets those of the first
+    taken.put("training.first_weights", "broadcast", taken.find("data-parallel-random-init"));
+  if (taken.flag("use-tp-pp-dp-mapping"))
+    taken.put("plan.rank_order", "[tensor, context, expert, pipeline, data]", taken.find("use-tp-pp-dp-mapping"));
+  if (const auto elements = taken.integer("ddp-bucket-size");
+      elements && *elements > 0 && *elements < 1'000'000'000'000) {
+    const bool full =
+        taken.value_of("training.grad_dtype") != "bf16" && taken.value_of("training.grad_dtype") != "fp16";
+    taken.put("plan.bucket", fmt::format("{}B", *elements * (full ? 4 : 2)), taken.find("ddp-bucket-size"));
+  }
+  pinned_collectives(taken);
+  for (const std::string& line : script.passed_over) taken.ignore(one_line(line));
+  for (const char* flag : {"use-mcore-models", "transformer-impl"}) taken.find(flag);
+  return taken.finish("megatron", hints, kMegatronProfile);
+}
+
+}  // namespace rehearse::launch
