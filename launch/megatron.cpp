@@ -2,8 +2,11 @@
 #include "launch/megatron.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <map>
+#include <string_view>
 
 #include "sim/base/text_check.h"
 #include "sim/plan/plan.h"
@@ -71,26 +74,36 @@ void add_zero(Said& said, std::vector<Argument>& out) {
 
 void add_recompute(Said& said, std::vector<Argument>& out) {
   const Plan& p = said.scenario().plan;
-  for (const char* key : {"plan.recompute", "plan.recompute_layers", "plan.recompute_latent", "plan.recompute_every"})
+  for (const char* key : {"plan.recompute", "plan.recompute_layers", "plan.recompute_latent", "plan.recompute_every",
+                          "plan.recompute_norms", "plan.recompute_expert_activation"})
     said.said(key);
   if (p.recompute == Recompute::ops)
     return said.left_out("plan.recompute", "ops: torchtitan's; Megatron-LM names modules to compute again");
-  if (p.recompute == Recompute::none && !p.recompute_latent) return;
+  std::vector<std::string> modules;
+  for (const auto& [module, is] : {std::pair{"core_attn", p.recompute == Recompute::selective},
+                                   {"mla_up_proj", p.recompute_latent},
+                                   {"layernorm", p.recompute_norms},
+                                   {"moe_act", p.recompute_expert_activation}})
+    if (is) modules.emplace_back(module);
+  if (p.recompute == Recompute::none && modules.empty()) return;
   if (p.recompute_every > 1)
     said.left_out("plan.recompute_every", fmt::format("{}: every layer, or the first ones", p.recompute_every));
   if (p.recompute == Recompute::full) {
     out.push_back({"recompute-granularity", "full"});
     out.push_back({"recompute-method", p.recompute_layers > 0 ? "block" : "uniform"});
     out.push_back({"recompute-num-layers", fmt::format("{}", std::max<std::int64_t>(p.recompute_layers, 1))});
-    if (p.recompute_latent) said.left_out("plan.recompute_latent", "whole layers are computed again");
+    for (const auto& [key, is] : {std::pair{"plan.recompute_latent", p.recompute_latent},
+                                  {"plan.recompute_norms", p.recompute_norms},
+                                  {"plan.recompute_expert_activation", p.recompute_expert_activation}})
+      if (is) said.left_out(key, "whole layers are computed again");
     return;
   }
   if (p.recompute_layers > 0)
     said.left_out("plan.recompute_layers",
                   fmt::format("{}: selective recomputation is of all layers", p.recompute_layers));
   out.push_back({"recompute-granularity", "selective"});
-  const bool core = p.recompute == Recompute::selective;
-  if (p.recompute_latent || !core) out.push_back({"recompute-modules", core ? "core_attn mla_up_proj" : "mla_up_proj"});
+  if (modules != std::vector<std::string>{"core_attn"})
+    out.push_back({"recompute-modules", fmt::format("{}", fmt::join(modules, " "))});
 }
 
 void add_precision(Said& said, std::vector<Argument>& out) {
@@ -420,18 +433,22 @@ void take_recompute(Taken& taken) {
   const std::string method = taken.text("recompute-method").value_or("");
   if (kind.empty()) return taken.put("plan.recompute", "none", nullptr);
   if (kind == "selective") {
-    bool core = modules == nullptr || modules->values.empty(), latent = false;
+    bool core = modules == nullptr || modules->values.empty();
+    const std::map<std::string_view, const char*> known{{"mla_up_proj", "plan.recompute_latent"},
+                                                        {"layernorm", "plan.recompute_norms"},
+                                                        {"moe_act", "plan.recompute_expert_activation"}};
+    std::vector<const char*> keys;
     if (modules != nullptr)
       for (const std::string& one : modules->values) {
         if (one == "core_attn")
           core = true;
-        else if (one == "mla_up_proj")
-          latent = true;
+        else if (const auto found = known.find(one); found != known.end())
+          keys.push_back(found->second);
         else
           taken.ignore(fmt::format("--recompute-modules {}, which no key has", one_line(one)));
       }
     taken.put("plan.recompute", core ? "selective" : "none", at);
-    if (latent) taken.put("plan.recompute_latent", "true", modules);
+    for (const char* key : keys) taken.put(key, "true", modules);
     return;
   }
   if (kind != "full") return taken.error(*at, fmt::format("{} is not known", detail::shown(kind)), "full or selective");
