@@ -95,9 +95,8 @@ std::vector<Key> training_keys() {
        .type = KeyType::choice,
        .fallback = "bf16",
        .values = {"fp32", "bf16", "fp16", "fp8", "nvfp4"},
-       .meaning =
-           "of the matmuls: `fp32`, `bf16`, `fp16`; `fp8` and `nvfp4` (4 bits): of linear layers "
-           "in transformer blocks, the rest is bf16",
+       .meaning = "of the matmuls: `fp32`, `bf16`, `fp16`; `fp8` and `nvfp4` (4 bits): of linear layers "
+                  "in transformer blocks, the rest is bf16",
        .example = "fp16",
        .related = "training.grad_dtype training.reduce_dtype training.fp8_recipe",
        .field = &Training::precision,

@@ -107,6 +107,27 @@ TEST(Fp4Kernels, AWeightsTwoCopiesStandForTheSameNumbers) {
   EXPECT_GT(std::sqrt(error / size), 0.02) << "was anything rounded?";
 }
 
+// Of the identity the copy by columns is the transform itself, in numbers that the format has: its columns are as long
+// as they were and at right angles.
+TEST(Fp4Kernels, TheTransformIsOrthogonal) {
+  constexpr std::int64_t kSide = 16;
+  Floats identity(kSide * kSide, 0.0F);
+  for (std::int64_t i = 0; i < kSide; ++i) identity[at(i * kSide + i)] = 1;
+  Fp8Layout l = four_bits(true);
+  l.rows = l.cols = kSide;
+  const Fp4Copy c = cast4(l, identity, 1);
+  l.inverse = &c.inverse;
+  Floats h(identity.size());
+  make_cpu_device(1)->fp8_widen(l, {c.bytes.data(), DType::e2m1}, h.data());
+  for (std::int64_t a = 0; a < kSide; ++a)
+    for (std::int64_t b = 0; b < kSide; ++b) {
+      double dot = 0;
+      for (std::int64_t r = 0; r < kSide; ++r)
+        dot += static_cast<double>(h[at(r * kSide + a)]) * static_cast<double>(h[at(r * kSide + b)]);
+      EXPECT_NEAR(dot, a == b ? 1 : 0, 1e-6) << a << " " << b;
+    }
+}
+
 // (H D a)^T (H D b) = a^T b: what rounding leaves of a product of transformed copies is near it, and far from it where
 // one alone is transformed.
 TEST(Fp4Kernels, ProductsOfTransformedCopiesAreThoseOfTheNumbers) {
