@@ -194,7 +194,7 @@ void megatron_rows(Said& said, const std::vector<FieldRow>& rows, std::vector<Ar
 std::string argument_lines(const std::vector<Argument>& list) {
   std::string out;
   for (const Argument& a : list) {
-    const bool quotes = a.value.find_first_of("()|*[]+ ") != std::string::npos && !a.value.starts_with("core_attn ");
+    const bool quotes = a.value.find_first_of("()|*[]+ ") != std::string::npos && a.flag != "recompute-modules";
     out += fmt::format("  --{}{}\n", a.flag,
                        a.value.empty() ? ""
                        : quotes        ? fmt::format(" '{}'", a.value)
