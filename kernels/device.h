@@ -19,35 +19,12 @@
 
 #include "kernels/attention_shapes.h"
 #include "kernels/expert_shapes.h"
+#include "kernels/fp8_layout.h"
 #include "kernels/whole_tensor_rules.h"
 #include "sim/base/dtype.h"
 #include "sim/base/gradient_code.h"
 
 namespace rehearse::kernels {
-
-// An 8-bit copy of a matrix [rows, cols], and where the scales of its blocks lie (sim/base/fp8.h has the formats).
-// Without blocks the elements are row-major, or those of the transpose (`columns`), and have one scale. With blocks
-// they are row-major. A block is `block` elements of a row: behind each row's elements come its scales. Or of a column:
-// behind each `block` rows come the scales of every column. So what is put together of several copies' rows (columns:
-// of `block` rows) is a copy too. The sides that are cut are multiples of `block`.
-struct Fp8Layout {
-  std::int64_t rows = 0, cols = 0;
-  bool columns = false;
-  std::int64_t block = 0;          // elements of a scale; 0: no blocks
-  bool powers = false;             // blocks' scales are bytes, powers of two (e8m0); else fp32
-  bool square = false;             // blocks of `block` x `block`; each row, or column, has their scales all the same
-  const float* inverse = nullptr;  // without blocks: what elements are multiplied by, f32 [1]
-
-  std::int64_t scale_bytes() const { return block == 0 ? 0 : powers ? 1 : 4; }
-  std::int64_t bytes() const { return rows * cols + (block == 0 ? 0 : rows * cols / block * scale_bytes()); }
-};
-// Of a cast with one scale for all elements: the scale makes `largest` the largest number of the format (1 where it is
-// 0 or no number). amax, if there, grows to the largest absolute value of what is cast.
-struct Fp8Scale {
-  const float* largest = nullptr;
-  float* amax = nullptr;
-  float* inverse = nullptr;  // what the copy's elements are multiplied by
-};
 
 // Elements of one type, only read; converts from float*. Null: operand not there. Those of 8 bits have a layout, and
 // only products read them.
@@ -306,12 +283,20 @@ class Device {
   // gate_up [rows, 2, cols]; with `up` [rows, cols], which may be null, gate_up is the gate alone [rows, cols].
   virtual void swiglu_forward(std::int64_t rows, std::int64_t cols, In gate_up, In up, Out y) = 0;
   virtual void swiglu_backward(std::int64_t rows, std::int64_t cols, In dy, In gate_up, In up, Out d_gate_up) = 0;
-  // The same with gelu (tanh form) in the place of silu. Not on GPUs yet.
-  virtual void geglu_forward(std::int64_t, std::int64_t, In /*gate_up*/, In /*up*/, Out /*y*/) {
-    throw std::logic_error("this device has no gelu gate");
+  // Each row times weights [rows]; backward also gives d_weights [rows]. Not on GPUs yet.
+  virtual void weighted_swiglu_forward(std::int64_t rows, std::int64_t cols, In gate_up, const float* weights, Out y) {
+    no_kernel(rows, cols, gate_up, weights, y);
   }
-  virtual void geglu_backward(std::int64_t, std::int64_t, In /*dy*/, In /*gate_up*/, In /*up*/, Out /*d_gate_up*/) {
-    throw std::logic_error("this device has no gelu gate");
+  virtual void weighted_swiglu_backward(std::int64_t rows, std::int64_t cols, In dy, In gate_up, const float* weights,
+                                        Out d_gate_up, float* d_weights) {
+    no_kernel(rows, cols, dy, gate_up, weights, d_gate_up, d_weights);
+  }
+  // The same with gelu (tanh form) in the place of silu. Not on GPUs yet.
+  virtual void geglu_forward(std::int64_t rows, std::int64_t cols, In gate_up, In up, Out y) {
+    no_kernel(rows, cols, gate_up, up, y);
+  }
+  virtual void geglu_backward(std::int64_t rows, std::int64_t cols, In dy, In gate_up, In up, Out d_gate_up) {
+    no_kernel(rows, cols, dy, gate_up, up, d_gate_up);
   }
 
   // 8-bit copies; not on GPUs yet.
@@ -322,6 +307,10 @@ class Device {
   virtual void fp8_cast(const Fp8Layout& layout, In x, const Fp8Scale& scale, Out row, Out column) {
     no_8_bits(layout, x, scale, row, column);
   }
+  // What a copy stands for: x [rows, cols] as `layout` says, y row by row.
+  virtual void fp8_widen(const Fp8Layout& layout, In x, Out y) { no_8_bits(layout, x, y); }
+  // A copy by rows with scales of blocks -> the copy by columns of what it stands for. `layout` is of x.
+  virtual void fp8_recast(const Fp8Layout& layout, In x, Out y) { no_8_bits(layout, x, y); }
   // y = the transpose of x [rows, cols], of one type.
   virtual void fp8_transpose(std::int64_t rows, std::int64_t cols, In x, Out y) { no_8_bits(rows, cols, x, y); }
   // As norm_forward, and y is cast as it comes.

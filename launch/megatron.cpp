@@ -3,6 +3,7 @@
 #include "launch/megatron.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 
@@ -71,26 +72,36 @@ void add_zero(Said& said, std::vector<Argument>& out) {
 
 void add_recompute(Said& said, std::vector<Argument>& out) {
   const Plan& p = said.scenario().plan;
-  for (const char* key : {"plan.recompute", "plan.recompute_layers", "plan.recompute_latent", "plan.recompute_every"})
+  for (const char* key : {"plan.recompute", "plan.recompute_layers", "plan.recompute_latent", "plan.recompute_every",
+                          "plan.recompute_norms", "plan.recompute_expert_activation"})
     said.said(key);
   if (p.recompute == Recompute::ops)
     return said.left_out("plan.recompute", "ops: torchtitan's; Megatron-LM names modules to compute again");
-  if (p.recompute == Recompute::none && !p.recompute_latent) return;
+  std::vector<std::string> modules;
+  for (const auto& [module, is] : {std::pair{"core_attn", p.recompute == Recompute::selective},
+                                   {"mla_up_proj", p.recompute_latent},
+                                   {"layernorm", p.recompute_norms},
+                                   {"moe_act", p.recompute_expert_activation}})
+    if (is) modules.emplace_back(module);
+  if (p.recompute == Recompute::none && modules.empty()) return;
   if (p.recompute_every > 1)
     said.left_out("plan.recompute_every", fmt::format("{}: every layer, or the first ones", p.recompute_every));
   if (p.recompute == Recompute::full) {
     out.push_back({"recompute-granularity", "full"});
     out.push_back({"recompute-method", p.recompute_layers > 0 ? "block" : "uniform"});
     out.push_back({"recompute-num-layers", fmt::format("{}", std::max<std::int64_t>(p.recompute_layers, 1))});
-    if (p.recompute_latent) said.left_out("plan.recompute_latent", "whole layers are computed again");
+    for (const auto& [key, is] : {std::pair{"plan.recompute_latent", p.recompute_latent},
+                                  {"plan.recompute_norms", p.recompute_norms},
+                                  {"plan.recompute_expert_activation", p.recompute_expert_activation}})
+      if (is) said.left_out(key, "whole layers are computed again");
     return;
   }
   if (p.recompute_layers > 0)
     said.left_out("plan.recompute_layers",
                   fmt::format("{}: selective recomputation is of all layers", p.recompute_layers));
   out.push_back({"recompute-granularity", "selective"});
-  const bool core = p.recompute == Recompute::selective;
-  if (p.recompute_latent || !core) out.push_back({"recompute-modules", core ? "core_attn mla_up_proj" : "mla_up_proj"});
+  if (modules != std::vector<std::string>{"core_attn"})
+    out.push_back({"recompute-modules", fmt::format("{}", fmt::join(modules, " "))});
 }
 
 void add_precision(Said& said, std::vector<Argument>& out) {
@@ -200,7 +211,7 @@ void megatron_rows(Said& said, const std::vector<FieldRow>& rows, std::vector<Ar
 std::string argument_lines(const std::vector<Argument>& list) {
   std::string out;
   for (const Argument& a : list) {
-    const bool quotes = a.value.find_first_of("()|*[]+ ") != std::string::npos && !a.value.starts_with("core_attn ");
+    const bool quotes = a.value.find_first_of("()|*[]+ ") != std::string::npos && a.flag != "recompute-modules";
     out += fmt::format("  --{}{}\n", a.flag,
                        a.value.empty() ? ""
                        : quotes        ? fmt::format(" '{}'", a.value)

@@ -2,6 +2,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
 
 #include "launch/megatron.h"
 #include "sim/base/text_check.h"
@@ -136,18 +140,22 @@ void take_recompute(Taken& taken) {
   const std::string method = taken.text("recompute-method").value_or("");
   if (kind.empty()) return taken.put("plan.recompute", "none", nullptr);
   if (kind == "selective") {
-    bool core = modules == nullptr || modules->values.empty(), latent = false;
+    bool core = modules == nullptr || modules->values.empty();
+    const std::map<std::string_view, const char*> known{{"mla_up_proj", "plan.recompute_latent"},
+                                                        {"layernorm", "plan.recompute_norms"},
+                                                        {"moe_act", "plan.recompute_expert_activation"}};
+    std::vector<const char*> keys;
     if (modules != nullptr)
       for (const std::string& one : modules->values) {
         if (one == "core_attn")
           core = true;
-        else if (one == "mla_up_proj")
-          latent = true;
+        else if (const auto found = known.find(one); found != known.end())
+          keys.push_back(found->second);
         else
           taken.ignore(fmt::format("--recompute-modules {}, which no key has", one_line(one)));
       }
     taken.put("plan.recompute", core ? "selective" : "none", at);
-    if (latent) taken.put("plan.recompute_latent", "true", modules);
+    for (const char* key : keys) taken.put(key, "true", modules);
     return;
   }
   if (kind != "full") return taken.error(*at, fmt::format("{} is not known", detail::shown(kind)), "full or selective");

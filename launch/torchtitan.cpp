@@ -113,7 +113,8 @@ Section titan_parallelism(Said& said) {
 
 Section titan_checkpoint(Said& said) {
   const Plan& p = said.scenario().plan;
-  for (const char* key : {"plan.recompute", "plan.recompute_every", "plan.recompute_layers", "plan.recompute_latent"})
+  for (const char* key : {"plan.recompute", "plan.recompute_every", "plan.recompute_layers", "plan.recompute_latent",
+                          "plan.recompute_norms", "plan.recompute_expert_activation"})
     said.said(key);
   Section out{"activation_checkpoint", {}};
   std::string mode = "none", option;
@@ -126,7 +127,10 @@ Section titan_checkpoint(Said& said) {
   if (p.recompute == Recompute::selective)
     said.left_out("plan.recompute", "selective: Megatron-LM's; torchtitan's attention keeps no scores anyway");
   if (p.recompute_layers > 0) said.left_out("plan.recompute_layers", fmt::format("{}: all layers", p.recompute_layers));
-  if (p.recompute_latent) said.left_out("plan.recompute_latent", "true: no field for it");
+  for (const auto& [key, is] : {std::pair{"plan.recompute_latent", p.recompute_latent},
+                                {"plan.recompute_norms", p.recompute_norms},
+                                {"plan.recompute_expert_activation", p.recompute_expert_activation}})
+    if (is) said.left_out(key, "true: no field for it");
   out.lines.emplace_back("mode", toml_text(mode));
   if (!option.empty()) out.lines.emplace_back("selective_ac_option", toml_text(option));
   return out;

@@ -10,6 +10,7 @@
 
 #include "execute/rank/adafactor_call.h"
 #include "execute/rank/expert_rows.h"
+#include "execute/rank/fp8_call.h"
 #include "execute/rank/low_rank_call.h"
 #include "execute/rank/norm_call.h"
 #include "execute/rank/outer_call.h"
@@ -36,15 +37,17 @@ class KernelCall {
   void operator()(const program::Gemm& g) const {
     const kernels::Gemm shape{g.m, g.n, g.k, g.transpose_a, g.transpose_b, g.accumulate};
     const In bias = g.bias ? in(2) : nullptr;
-    const bool eight_bits = is_fp8(in(0).type);
-    REHEARSE_CHECK((g.epilogue == program::Epilogue::none && !eight_bits) || g.batch == 1,
+    const bool narrow = is_narrow(in(0).type);
+    REHEARSE_CHECK((g.epilogue == program::Epilogue::none && !narrow) || g.batch == 1,
                    "an epilogue, or 8 bits, of {} products", g.batch);
     In a = in(0), b = in(1);
     kernels::Fp8Layout of_a, of_b;
-    if (eight_bits) {
-      of_a = g.transpose_a ? fp8_layout(g.k, g.m, true) : fp8_layout(g.m, g.k, false);
-      of_b = g.transpose_b ? fp8_layout(g.n, g.k, false) : fp8_layout(g.k, g.n, true);
-      if (of_a.block == 0) of_a.inverse = f32(reads_.size() - 2), of_b.inverse = f32(reads_.size() - 1);
+    if (narrow) {
+      const plan::Training& t = c_.scenario.training;
+      of_a = g.transpose_a ? fp8_layout(t, g.k, g.m, true) : fp8_layout(t, g.m, g.k, false);
+      of_b = g.transpose_b ? fp8_layout(t, g.n, g.k, false) : fp8_layout(t, g.k, g.n, true);
+      if (of_a.block == 0 || of_a.packed > 1)
+        of_a.inverse = f32(reads_.size() - 2), of_b.inverse = f32(reads_.size() - 1);
       a.layout = &of_a, b.layout = &of_b;
     }
     switch (g.epilogue) {
@@ -58,7 +61,7 @@ class KernelCall {
         REHEARSE_CHECK(g.transpose_a, "the gradient of a bias out of a product whose first operand is not transposed");
         return d_.gemm_bias_grad(shape, a, b, out(0), out(1));
     }
-    if (eight_bits) return d_.gemm(shape, a, b, bias, out(0));
+    if (narrow) return d_.gemm(shape, a, b, bias, out(0));
     for (std::int64_t i = 0; i < g.batch; ++i)
       d_.gemm(shape, from(a, i * g.m * g.k), from(b, i * g.k * g.n), bias, from(out(0), i * g.m * g.n));
   }
@@ -130,6 +133,10 @@ class KernelCall {
   void operator()(const program::HeadNorm& n) const { call_head_norm(d_, n, reads_, writes_); }
 
   void operator()(const program::Activation& a) const {
+    if (a.weighted) {
+      if (a.backward) return d_.weighted_swiglu_backward(a.rows, a.cols, in(0), in(1), f32(2), out(0), f32_out(1));
+      return d_.weighted_swiglu_forward(a.rows, a.cols, in(0), f32(1), out(0));
+    }
     if (is_gated(a.fn)) {
       const bool gelu = a.fn == program::ActivationFn::geglu;
       const bool kept = a.separate && reads_.size() > 2;  // the last operand, of which the kernel has no need
@@ -191,18 +198,13 @@ class KernelCall {
       case ElementwiseFn::rope_backward:
         return rope(e.fn == ElementwiseFn::rope_backward, e);
       case ElementwiseFn::fp8_amax:
-        return d_.fp8_amax(n, in(0), f32_out(0));
       case ElementwiseFn::fp8_cast:
       case ElementwiseFn::fp8_cast_transpose:
-        return fp8_cast(e);
-      case ElementwiseFn::fp8_transpose:
-        REHEARSE_CHECK(e.cols > 0, "a transpose that was lowered to be simulated");
-        return d_.fp8_transpose(rows, e.cols, in(0), out(0));
-      case ElementwiseFn::fp8_scale_update:
-        REHEARSE_CHECK(writes_.size() == 3, "scales without a history: lowered to be simulated");
-        return d_.fp8_update(n, program::kFp8History, f32_out(0), f32_out(1), f32_out(2));
       case ElementwiseFn::hadamard_cast:
-        REHEARSE_CHECK(false, "{} of 4-bit products is only simulated", program::kind_name(e));
+      case ElementwiseFn::fp8_transpose:
+      case ElementwiseFn::fp8_widen:
+      case ElementwiseFn::fp8_scale_update:
+        return call_fp8(e, reads_, writes_, c_);
     }
   }
 
@@ -247,6 +249,7 @@ class KernelCall {
   }
 
   void operator()(const program::GroupedGemm& g) const {
+    if (is_fp8(in(0).type)) return call_fp8(g, reads_, writes_, c_);
     const kernels::GroupedShape s{
         static_cast<kernels::GroupedPart>(g.part), g.groups, std::max(g.rows, g.room), g.n, g.k, g.accumulate};
     d_.grouped_gemm(s, in(0), in(1), g.counted ? f32(2) : nullptr, out(0));
@@ -473,33 +476,6 @@ class KernelCall {
     if (a.part == AttentionPart::flash_forward)
       return d_.context_forward(s, part, site, in(0), in(1), out(0), f32_out(1));
     d_.context_backward(s, part, site, in(0), in(1), in(2), in(3), f32(4), out(0), out(1));
-  }
-
-  // Of a copy of a matrix whose rows (`columns`: whose columns) products sum over.
-  kernels::Fp8Layout fp8_layout(std::int64_t rows, std::int64_t cols, bool columns) const {
-    const plan::Training& t = c_.scenario.training;
-    kernels::Fp8Layout l;
-    l.rows = rows, l.cols = cols;
-    l.block = t.fp8_block();
-    l.powers = t.fp8_recipe == plan::Fp8Recipe::mxfp8;
-    l.columns = columns && (l.block > 0 || t.fp8_transposes);
-    return l;
-  }
-  // Copies are written first, then what delayed scaling records, then the scale.
-  void fp8_cast(const program::Elementwise& e) const {
-    REHEARSE_CHECK(e.cols > 0, "a cast that was lowered to be simulated");
-    const bool both = e.fn == ElementwiseFn::fp8_cast_transpose && writes_.size() > 1 && is_fp8(out(1).type);
-    const bool column = e.fn == ElementwiseFn::fp8_cast_transpose;
-    const std::size_t copies = both ? 2 : 1;
-    kernels::Fp8Layout layout = fp8_layout(e.elements / e.cols, e.cols, false);
-    layout.square = e.square && c_.scenario.training.fp8_recipe == plan::Fp8Recipe::blockwise;
-    kernels::Fp8Scale scale;
-    if (layout.block == 0) {
-      scale.largest = f32(1);
-      scale.inverse = f32_out(writes_.size() - 1);
-      if (writes_.size() == copies + 2) scale.amax = f32_out(copies);
-    }
-    d_.fp8_cast(layout, in(0), scale, both || !column ? out(0) : Out(), column ? out(copies - 1) : Out());
   }
 
   std::int64_t micro_batch() const { return c_.scenario.plan.micro_batch; }

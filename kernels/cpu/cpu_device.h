@@ -63,10 +63,15 @@ class CpuDevice final : public Device {
   void activation_backward(Unary fn, std::int64_t n, In dy, In x, Out dx) override;
   void swiglu_forward(std::int64_t rows, std::int64_t cols, In gate_up, In up, Out y) override;
   void swiglu_backward(std::int64_t rows, std::int64_t cols, In dy, In gate_up, In up, Out d_gate_up) override;
+  void weighted_swiglu_forward(std::int64_t rows, std::int64_t cols, In gate_up, const float* weights, Out y) override;
+  void weighted_swiglu_backward(std::int64_t rows, std::int64_t cols, In dy, In gate_up, const float* weights,
+                                Out d_gate_up, float* d_weights) override;
   void geglu_forward(std::int64_t rows, std::int64_t cols, In gate_up, In up, Out y) override;
   void geglu_backward(std::int64_t rows, std::int64_t cols, In dy, In gate_up, In up, Out d_gate_up) override;
   void fp8_amax(std::int64_t n, In x, float* amax) override;
   void fp8_cast(const Fp8Layout& layout, In x, const Fp8Scale& scale, Out row, Out column) override;
+  void fp8_widen(const Fp8Layout& layout, In x, Out y) override;
+  void fp8_recast(const Fp8Layout& layout, In x, Out y) override;
   void fp8_transpose(std::int64_t rows, std::int64_t cols, In x, Out y) override;
   void norm_forward_fp8(bool rms, std::int64_t rows, std::int64_t cols, double eps, In x, In gamma, In beta,
                         const Fp8Scale& scale, Out y, float* stats) override;

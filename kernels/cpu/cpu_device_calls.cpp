@@ -86,6 +86,8 @@ void CpuDevice::router_gate_backward(const RouterShape& s, double aux, const flo
   kernels_.router_gate_backward(s, aux, d_weights, w.read(logits, n), chosen, loads, w.write(d_logits, n));
 }
 void CpuDevice::permute(const PermuteShape& s, In x, const std::int32_t* places, Out y) {
+  if (size_of(x.type) == 1)  // rows of bytes, as they are
+    return kernels_.permute(s, static_cast<const std::uint8_t*>(x.data), places, static_cast<std::uint8_t*>(y.data));
   Widened w(*this);
   kernels_.permute(s, w.read(x, s.tokens * s.cols), places, w.write(y, s.rows * s.cols));
 }
@@ -249,6 +251,16 @@ void CpuDevice::swiglu_backward(std::int64_t rows, std::int64_t cols, In dy, In 
   const float* gate = w.read(gate_up, rows * (up ? 1 : 2) * cols);
   kernels_.swiglu_backward(rows, cols, w.read(dy, rows * cols), gate, w.read(up, rows * cols),
                            w.write(d_gate_up, rows * 2 * cols));
+}
+void CpuDevice::weighted_swiglu_forward(std::int64_t rows, std::int64_t cols, In gate_up, const float* weights, Out y) {
+  Widened w(*this);
+  kernels_.weighted_swiglu_forward(rows, cols, w.read(gate_up, rows * 2 * cols), weights, w.write(y, rows * cols));
+}
+void CpuDevice::weighted_swiglu_backward(std::int64_t rows, std::int64_t cols, In dy, In gate_up, const float* weights,
+                                         Out d_gate_up, float* d_weights) {
+  Widened w(*this);
+  kernels_.weighted_swiglu_backward(rows, cols, w.read(dy, rows * cols), w.read(gate_up, rows * 2 * cols), weights,
+                                    w.write(d_gate_up, rows * 2 * cols), d_weights);
 }
 
 void CpuDevice::add(std::int64_t n, In a, In b, Out y) {

@@ -73,6 +73,10 @@ class CpuKernels {
   void activation_forward(Unary fn, std::int64_t n, const float* x, float* y);
   void activation_backward(Unary fn, std::int64_t n, const float* dy, const float* x, float* dx);
   void swiglu_forward(std::int64_t rows, std::int64_t cols, const float* gate_up, const float* up, float* y);
+  void weighted_swiglu_forward(std::int64_t rows, std::int64_t cols, const float* gate_up, const float* weights,
+                               float* y);
+  void weighted_swiglu_backward(std::int64_t rows, std::int64_t cols, const float* dy, const float* gate_up,
+                                const float* weights, float* d_gate_up, float* d_weights);
   void swiglu_backward(std::int64_t rows, std::int64_t cols, const float* dy, const float* gate_up, const float* up,
                        float* d_gate_up);
   void geglu_forward(std::int64_t rows, std::int64_t cols, const float* gate_up, const float* up, float* y);
@@ -82,6 +86,11 @@ class CpuKernels {
   float largest(std::int64_t n, const float* x);
   // By rows and by columns, either may be null; `scale` of what has no blocks.
   void fp8_cast(const Fp8Layout& l, DType type, float scale, const float* x, std::uint8_t* row, std::uint8_t* column);
+  // In 4 bits (fp4.cpp). With a copy by columns that has scales of its own `row` is null, and `largest` is not used.
+  // Returns what all elements of the copies are multiplied by when they are read.
+  float fp4_cast(const Fp8Layout& l, float largest, const float* x, std::uint8_t* row, std::uint8_t* column);
+  float fp4_largest(const Fp8Layout& l, const float* x);  // of what the transform makes of x
+  void fp4_widen(const Fp8Layout& l, const std::uint8_t* x, float* y);
   void fp8_transpose(std::int64_t rows, std::int64_t cols, const std::uint8_t* x, std::uint8_t* y);
   void fp8_widen(const Fp8Layout& l, DType type, const std::uint8_t* x, float* y);  // row-major
   void add(std::int64_t n, const float* a, const float* b, float* y);
@@ -109,7 +118,8 @@ class CpuKernels {
   void router_place(const RouterShape& s, const std::int32_t* chosen, std::int32_t* places, float* loads);
   void router_gate_backward(const RouterShape& s, double aux, const float* d_weights, const float* logits,
                             const std::int32_t* chosen, const float* loads, float* d_logits);
-  void permute(const PermuteShape& s, const float* x, const std::int32_t* places, float* y);
+  template <class Element>  // float, or a byte
+  void permute(const PermuteShape& s, const Element* x, const std::int32_t* places, Element* y);
   void unpermute(const PermuteShape& s, const float* y, const std::int32_t* places, const float* weights, float* out);
   void unpermute_backward(const PermuteShape& s, const float* d_out, const float* y, const std::int32_t* places,
                           const float* weights, float* d_y, float* d_weights);

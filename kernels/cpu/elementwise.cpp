@@ -112,6 +112,41 @@ void CpuKernels::swiglu_backward(std::int64_t rows, std::int64_t cols, const flo
   });
 }
 
+void CpuKernels::weighted_swiglu_forward(std::int64_t rows, std::int64_t cols, const float* gate_up,
+                                         const float* weights, float* y) {
+  pool_.ranges(rows, 8, [&](std::int64_t begin, std::int64_t end, int) {
+    for (std::int64_t row = begin; row < end; ++row) {
+      const float *gate = gate_up + row * 2 * cols, *up = gate + cols;
+      const float w = weights[row];
+      float* out = y + row * cols;
+      each(0, cols, [=](std::int64_t i, auto tag) {
+        const auto g = get(gate + i, tag);
+        put(out + i, g * sigmoid(g) * get(up + i, tag) * w);
+      });
+    }
+  });
+}
+
+void CpuKernels::weighted_swiglu_backward(std::int64_t rows, std::int64_t cols, const float* dy, const float* gate_up,
+                                          const float* weights, float* d_gate_up, float* d_weights) {
+  pool_.ranges(rows, 8, [&](std::int64_t begin, std::int64_t end, int) {
+    for (std::int64_t row = begin; row < end; ++row) {
+      const float *gate = gate_up + row * 2 * cols, *up = gate + cols, *d = dy + row * cols;
+      float *d_gate = d_gate_up + row * 2 * cols, *d_up = d_gate + cols;
+      const float w = weights[row];
+      d_weights[row] = sum_terms(cols, [=](std::int64_t i, auto tag) {
+        const auto g = get(gate + i, tag);
+        return get(d + i, tag) * (g * sigmoid(g) * get(up + i, tag));
+      });
+      each(0, cols, [=](std::int64_t i, auto tag) {
+        const auto g = get(gate + i, tag), s = sigmoid(g), of_y = get(d + i, tag) * w;
+        put(d_gate + i, of_y * get(up + i, tag) * (s + g * s * (1.0f - s)));
+        put(d_up + i, of_y * (g * s));
+      });
+    }
+  });
+}
+
 void CpuKernels::geglu_forward(std::int64_t rows, std::int64_t cols, const float* gate_up, const float* up_alone,
                                float* y) {
   gated_forward(pool_, rows, cols, gate_up, up_alone, y, [](auto g) { return gelu(g); });

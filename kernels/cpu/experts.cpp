@@ -122,7 +122,8 @@ void CpuKernels::router_gate_backward(const RouterShape& s, double aux, const fl
   });
 }
 
-void CpuKernels::permute(const PermuteShape& s, const float* x, const std::int32_t* places, float* y) {
+template <class Element>
+void CpuKernels::permute(const PermuteShape& s, const Element* x, const std::int32_t* places, Element* y) {
   std::vector<std::int64_t> token(static_cast<std::size_t>(s.rows), -1);
   for (std::int64_t i = 0; i < s.tokens * s.top_k; ++i) {
     if (places[i] < 0) continue;
@@ -133,12 +134,14 @@ void CpuKernels::permute(const PermuteShape& s, const float* x, const std::int32
     for (std::int64_t r = begin; r < end; ++r) {
       const std::int64_t t = token[static_cast<std::size_t>(r)];
       if (t < 0)
-        std::fill_n(y + r * s.cols, s.cols, 0.0F);
+        std::fill_n(y + r * s.cols, s.cols, Element{});
       else
         std::copy_n(x + t * s.cols, s.cols, y + r * s.cols);
     }
   });
 }
+template void CpuKernels::permute(const PermuteShape&, const float*, const std::int32_t*, float*);
+template void CpuKernels::permute(const PermuteShape&, const std::uint8_t*, const std::int32_t*, std::uint8_t*);
 
 void CpuKernels::unpermute(const PermuteShape& s, const float* y, const std::int32_t* places, const float* weights,
                            float* out) {

@@ -104,11 +104,12 @@ std::vector<float> largest_of_squares(const Fp8Layout& l, const float* x, std::i
 void cast_columns(const Fp8Layout& l, DType type, const float* x, std::int64_t row, const std::vector<float>& squares,
                   std::uint8_t* y) {
   std::uint8_t* const band = y + row / l.block * l.cols * (l.block + l.scale_bytes());
-  std::uint8_t* const stored = band + l.block * l.cols;
+  const std::int64_t end = std::min(l.rows, row + l.block);
+  std::uint8_t* const stored = band + (end - row) * l.cols;
   for (std::int64_t c0 = 0; c0 < l.cols; c0 += kTile) {
     const std::int64_t n = std::min(kTile, l.cols - c0);
     std::array<float, kTile> most{}, scale;
-    for (std::int64_t r = row; r < row + l.block; ++r)
+    for (std::int64_t r = row; r < end; ++r)
       for (std::int64_t c = 0; c < n; ++c) {
         const float size = std::fabs(x[r * l.cols + c0 + c]);
         most[static_cast<std::size_t>(c)] = std::max(most[static_cast<std::size_t>(c)], size);
@@ -118,7 +119,7 @@ void cast_columns(const Fp8Layout& l, DType type, const float* x, std::int64_t r
       const float largest = squares.empty() ? most[at] : squares[static_cast<std::size_t>((c0 + c) / l.block)];
       scale[at] = block_scale(l, type, largest, stored + (c0 + c) * l.scale_bytes());
     }
-    for (std::int64_t r = row; r < row + l.block; ++r)
+    for (std::int64_t r = row; r < end; ++r)
       narrow_each(type, x + r * l.cols + c0, n, scale.data(), band + (r - row) * l.cols + c0);
   }
 }
@@ -146,8 +147,8 @@ float CpuKernels::largest(std::int64_t n, const float* x) {
 void CpuKernels::fp8_cast(const Fp8Layout& l, DType type, float scale, const float* x, std::uint8_t* row,
                           std::uint8_t* column) {
   const std::int64_t grain = l.block > 0 ? l.block : kTile;
-  REHEARSE_CHECK(l.block == 0 || (l.rows % l.block == 0 && l.cols % l.block == 0), "{} x {} in blocks of {}", l.rows,
-                 l.cols, l.block);
+  REHEARSE_CHECK(l.block == 0 || (l.cols % l.block == 0 && (!l.square || l.rows % l.block == 0)),
+                 "{} x {} in blocks of {}", l.rows, l.cols, l.block);
   pool_.ranges(l.rows, grain, [&](std::int64_t begin, std::int64_t end, int) {
     if (l.block == 0) {
       if (row) to_8_bits(type, x + begin * l.cols, (end - begin) * l.cols, scale, row + begin * l.cols);
@@ -159,7 +160,7 @@ void CpuKernels::fp8_cast(const Fp8Layout& l, DType type, float scale, const flo
     }
     for (std::int64_t band = begin; band < end; band += l.block) {
       const std::vector<float> squares = l.square ? largest_of_squares(l, x, band) : std::vector<float>();
-      for (std::int64_t r = band; row && r < band + l.block; ++r) cast_row(l, type, x, r, squares, row);
+      for (std::int64_t r = band; row && r < std::min(end, band + l.block); ++r) cast_row(l, type, x, r, squares, row);
       if (column) cast_columns(l, type, x, band, squares, column);
     }
   });
@@ -172,6 +173,7 @@ void CpuKernels::fp8_transpose(std::int64_t rows, std::int64_t cols, const std::
 }
 
 void CpuKernels::fp8_widen(const Fp8Layout& l, DType type, const std::uint8_t* x, float* y) {
+  if (type == DType::e2m1) return fp4_widen(l, x, y);
   const float* const values = values_of(type);
   const std::int64_t size = l.scale_bytes();
   if (l.block == 0) {
@@ -190,8 +192,9 @@ void CpuKernels::fp8_widen(const Fp8Layout& l, DType type, const std::uint8_t* x
       for (std::int64_t r = begin; r < end; ++r) {
         const std::uint8_t* const band = x + r / l.block * l.cols * (l.block + size);
         const std::uint8_t* const from = band + r % l.block * l.cols;
+        const std::uint8_t* const stored = band + std::min(l.block, l.rows - r / l.block * l.block) * l.cols;
         for (std::int64_t c = 0; c < l.cols; ++c)
-          y[r * l.cols + c] = values[from[c]] * stored_inverse(l, band + l.block * l.cols + c * size);
+          y[r * l.cols + c] = values[from[c]] * stored_inverse(l, stored + c * size);
       }
     });
   pool_.ranges(l.rows, kTile, [&](std::int64_t begin, std::int64_t end, int) {
@@ -214,6 +217,11 @@ void CpuDevice::fp8_cast(const Fp8Layout& layout, In x, const Fp8Scale& scale, O
   const std::int64_t n = layout.rows * layout.cols;
   const float* const values = w.read(x, n);
   const DType type = row ? row.type : column.type;
+  if (type == DType::e2m1) {
+    *scale.inverse = kernels_.fp4_cast(layout, *scale.largest, values, static_cast<std::uint8_t*>(row.data),
+                                       static_cast<std::uint8_t*>(column.data));
+    return;
+  }
   values_of(type);
   float factor = 1;
   if (layout.block == 0) {
@@ -223,6 +231,18 @@ void CpuDevice::fp8_cast(const Fp8Layout& layout, In x, const Fp8Scale& scale, O
   }
   kernels_.fp8_cast(layout, type, factor, values, static_cast<std::uint8_t*>(row.data),
                     static_cast<std::uint8_t*>(column.data));
+}
+
+void CpuDevice::fp8_widen(const Fp8Layout& layout, In x, Out y) {
+  Widened w(*this);
+  kernels_.fp8_widen(layout, x.type, static_cast<const std::uint8_t*>(x.data), w.write(y, layout.rows * layout.cols));
+}
+
+void CpuDevice::fp8_recast(const Fp8Layout& layout, In x, Out y) {
+  REHEARSE_CHECK(layout.block > 0 && !layout.columns, "a copy by rows without scales of blocks");
+  float* const wide = scratch(kOperands - 1, layout.rows * layout.cols);
+  fp8_widen(layout, x, wide);
+  fp8_cast(layout, wide, {}, nullptr, y);
 }
 
 void CpuDevice::fp8_transpose(std::int64_t rows, std::int64_t cols, In x, Out y) {

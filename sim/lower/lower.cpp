@@ -22,6 +22,7 @@
 #include "sim/base/check.h"
 #include "sim/base/diagnostics.h"
 #include "sim/base/interrupt.h"
+#include "sim/lower/parallel/fp8.h"
 #include "sim/lower/stage.h"
 #include "sim/lower/stage_lowering.h"
 #include "sim/plan/documents.h"
@@ -279,17 +280,29 @@ void add_table_parts(Context& context, program::Program& program) {
   }
 }
 
+// Elements of the rows that experts trade: tokens', in 8 bits too, and weights.
+std::vector<std::int64_t> widths_of_rows(const Context& context) {
+  const plan::Training& t = context.scenario.training;
+  std::vector<std::int64_t> widths{context.model().hidden};
+  if (t.fp8_dispatch) widths.push_back(Fp8Format(context).size(context.model().hidden));
+  if (context.plan().weigh_in_experts) widths.push_back(1);
+  return widths;
+}
+
 // Of every layer whose experts' ranks have unlike rows.
 void add_parts(const plan::ExpertLoads& loads, Context& context, program::Program& program) {
   const model::Model& m = context.model();
-  context.parts.assign(static_cast<std::size_t>(m.blocks()), -1);
-  for (std::int64_t layer = m.dense_layers; layer < m.blocks(); ++layer) {
-    const plan::LayerLoads& of_layer = loads.of(layer, context.load, context.expert_group);
-    std::vector<std::int64_t> parts = of_layer.sent.empty() ? of_layer.parts : of_layer.sent;
-    for (std::int64_t& part : parts) part *= m.hidden;
-    const auto known = std::find(program.parts.begin(), program.parts.end(), parts);
-    context.parts[static_cast<std::size_t>(layer)] = static_cast<std::int32_t>(known - program.parts.begin());
-    if (known == program.parts.end()) program.parts.push_back(std::move(parts));
+  for (const std::int64_t width : widths_of_rows(context)) {
+    std::vector<std::int32_t>& of_width = context.parts[width];
+    of_width.assign(static_cast<std::size_t>(m.blocks()), -1);
+    for (std::int64_t layer = m.dense_layers; layer < m.blocks(); ++layer) {
+      const plan::LayerLoads& of_layer = loads.of(layer, context.load, context.expert_group);
+      std::vector<std::int64_t> parts = of_layer.sent.empty() ? of_layer.parts : of_layer.sent;
+      for (std::int64_t& part : parts) part *= width;
+      const auto known = std::find(program.parts.begin(), program.parts.end(), parts);
+      of_width[static_cast<std::size_t>(layer)] = static_cast<std::int32_t>(known - program.parts.begin());
+      if (known == program.parts.end()) program.parts.push_back(std::move(parts));
+    }
   }
 }
 
@@ -353,7 +366,8 @@ std::vector<std::int64_t> kind_of(const Context& context, std::size_t stage, con
       kind.push_back(context.fp8(layer) ? 1 : 0);
       kind.push_back(m.is_transformer() ? m.window(layer, context.seq) : 0);
       kind.push_back(m.rotates_by_local_base(layer) ? 1 : 0);
-      kind.push_back(index < context.parts.size() ? context.parts[index] : -1);
+      const auto parts = context.parts.find(m.hidden);
+      kind.push_back(parts != context.parts.end() ? parts->second[index] : -1);
     }
   }
   return kind;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -63,10 +64,10 @@ struct Context {
   DType moments = DType::f32;  // of the optimizer; u8: codes of blocks
   bool master = false;         // fp32 copy of the parameters kept by the optimizer
   // Of experts without a capacity. Where their ranks have unlike rows, each place in the expert group is a role of its
-  // own, and what it trades has parts: by layer an index into Program::parts (of hidden elements a row); -1: equal.
+  // own, and what it trades has parts: by elements of a row and layer an index into Program::parts; -1: equal.
   const plan::ExpertLoads* loads = nullptr;
   std::size_t expert_place = 0;
-  std::vector<std::int32_t> parts = {};
+  std::map<std::int64_t, std::vector<std::int32_t>> parts = {};
   // Which of the loads that micro-batches have in turn (ExpertLoads::patterns) this is of. The first one's context has
   // those of the others: same ops and buffers, other sizes of views.
   std::int64_t load = 0;

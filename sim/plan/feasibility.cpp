@@ -72,6 +72,7 @@ class Rules {
     check_vision(sections_, s_);
     check_encoder_decoder(sections_, s_);
     check_copies(sections_, s_);
+    check_narrow_and_again(sections_, s_);
     check_predictions(sections_, s_);
     check_llama_like(sections_, s_);
     check_room_for_experts(sections_.root.get("model"), s_);
@@ -121,8 +122,7 @@ class Rules {
       if (!s_.training.four_bits()) return;
     }
     const Node precision = sections_.training.get("precision");
-    const char* const word = s_.training.eight_bits() ? "fp8" : "nvfp4";
-    const char* const bits = s_.training.eight_bits() ? "8" : "4";
+    const auto [word, bits] = s_.training.eight_bits() ? std::pair{"fp8", "8"} : std::pair{"nvfp4", "4"};
     if (!s_.model.is_transformer()) {
       precision.error(fmt::format("{} is of linear layers in transformer blocks, which this model has none of", word),
                       "precision: bf16");

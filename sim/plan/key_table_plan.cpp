@@ -213,6 +213,23 @@ std::vector<Key> plan_keys() {
        .example = "true",
        .related = "model.kv_lora_rank plan.recompute",
        .field = &Plan::recompute_latent},
+      {.path = "plan.recompute_norms",
+       .type = KeyType::boolean,
+       .fallback = "false",
+       .meaning = "of gpt, llama and moe: backward makes what the norms before a layer's branches give again, and "
+                  "their 8-bit copies, and nothing of them is kept: Megatron-Core's `--recompute-modules layernorm`, "
+                  "DeepSeek-V3's own training",
+       .example = "true",
+       .related = "plan.recompute plan.recompute_latent plan.recompute_expert_activation",
+       .field = &Plan::recompute_norms},
+      {.path = "plan.recompute_expert_activation",
+       .type = KeyType::boolean,
+       .fallback = "false",
+       .meaning = "backward makes the routed experts' activations again from what goes into them: Megatron-Core's "
+                  "`--recompute-modules moe_act`, DeepSeek-V3's own training",
+       .example = "true",
+       .related = "model.experts plan.recompute training.fp8_activation_input",
+       .field = &Plan::recompute_expert_activation},
       {.path = "plan.sequence_parallel",
        .type = KeyType::boolean,
        .fallback = "false",
@@ -448,6 +465,16 @@ std::vector<Key> plan_keys() {
            .example = "true",
            .related = "model.experts training.fp8_recipe framework",
            .field = &Plan::fused_experts},
+          {.path = "plan.weigh_in_experts",
+           .type = KeyType::boolean,
+           .fallback = "false",
+           .meaning = "the router's weights go to the experts with the rows and are multiplied with their activations "
+                      "(Megatron-Core since 0.12, `weighted_bias_swiglu_impl`; with `forwarding`, whose sums of a "
+                      "node's results are weighted already); `false`: with the rows that come back, which are kept "
+                      "for backward",
+           .example = "true",
+           .related = "model.experts_per_token plan.expert_dispatch",
+           .field = &Plan::weigh_in_experts},
           {.path = "plan.overlap_shared_experts",
            .type = KeyType::boolean,
            .fallback = "false",

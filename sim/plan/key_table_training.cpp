@@ -95,9 +95,8 @@ std::vector<Key> training_keys() {
        .type = KeyType::choice,
        .fallback = "bf16",
        .values = {"fp32", "bf16", "fp16", "fp8", "nvfp4"},
-       .meaning =
-           "of the matmuls: `fp32`, `bf16`, `fp16`; `fp8` and `nvfp4` (4 bits, simulated only): of linear layers "
-           "in transformer blocks, the rest is bf16",
+       .meaning = "of the matmuls: `fp32`, `bf16`, `fp16`; `fp8` and `nvfp4` (4 bits): of linear layers "
+                  "in transformer blocks, the rest is bf16",
        .example = "fp16",
        .related = "training.grad_dtype training.reduce_dtype training.fp8_recipe",
        .field = &Training::precision,
@@ -140,6 +139,33 @@ std::vector<Key> training_keys() {
        .example = "true",
        .related = "training.precision training.fp8_recipe plan.zero",
        .field = &Training::fp8_params},
+      {.path = "training.fp8_dispatch",
+       .type = KeyType::boolean,
+       .fallback = "false",
+       .meaning = "of fp8 with scales of blocks: rows of tokens go to experts on other ranks in 8 bits with their "
+                  "scales, as the product there reads them, and so do the gradients of what comes back, which itself "
+                  "is 16 bits (arXiv 2412.19437, section 3.3.3; DeepEP's dispatch of FP8 and scales)",
+       .example = "true",
+       .related = "training.precision training.fp8_recipe plan.expert plan.expert_dispatch",
+       .field = &Training::fp8_dispatch},
+      {.path = "training.fp8_activation_input",
+       .type = KeyType::boolean,
+       .fallback = "false",
+       .meaning = "of fp8 with scales of blocks: what goes into routed experts' activations is kept for backward in 8 "
+                  "bits with scales (arXiv 2412.19437, section 3.3.2; Megatron-Core's "
+                  "`activation_func_fp8_input_store`, which has no scales)",
+       .example = "true",
+       .related = "training.precision training.fp8_recipe plan.recompute_expert_activation",
+       .field = &Training::fp8_activation_input},
+      {.path = "training.e5m6_attention_output",
+       .type = KeyType::boolean,
+       .fallback = "false",
+       .meaning = "of fp8 `blockwise`: what attention gives is kept for backward in 12 bits with scales alone, for "
+                  "attention's own and the projection's (E5M6 of arXiv 2412.19437, section 3.3.2); simulated, not "
+                  "performed",
+       .example = "true",
+       .related = "training.precision training.fp8_recipe plan.context",
+       .field = &Training::e5m6_attention_output},
       {.path = "training.grad_dtype",
        .type = KeyType::choice,
        .origin = Default::framework,

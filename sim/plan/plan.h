@@ -79,6 +79,8 @@ struct Plan {
   bool overlap_expert_exchange = false;  // a forward beside another micro-batch's backward, each to hide the other's
   // Routed experts in mxfp8: products of all are one kernel each, which has the activation and its casts inside.
   bool fused_experts = false;
+  // The routers' weights are multiplied with the experts' activations, where the rows are; else with what comes back.
+  bool weigh_in_experts = false;
   bool overlap_shared_experts = false;  // computed while rows go to the routed experts and come back
   ContextKind context_kind = ContextKind::ring;
   std::int64_t data = 1;  // derived: gpus / (tensor * pipeline * context)
@@ -117,9 +119,11 @@ struct Plan {
     return fused_epilogues == FusedEpilogues::bias_gradient || fused_epilogues == FusedEpilogues::all;
   }
   Recompute recompute = Recompute::none;
-  std::int64_t recompute_layers = 0;  // of each stage and chunk, its first ones; 0: all
-  std::int64_t recompute_every = 1;   // of these each so-manieth
-  bool recompute_latent = false;      // latent attention's heads, from the latents
+  std::int64_t recompute_layers = 0;         // of each stage and chunk, its first ones; 0: all
+  std::int64_t recompute_every = 1;          // of these each so-manieth
+  bool recompute_latent = false;             // latent attention's heads, from the latents
+  bool recompute_norms = false;              // what the norms before a layer's branches give, from their inputs
+  bool recompute_expert_activation = false;  // the routed experts' activations, from what goes into them
   // Of the layer of that index, from 0, in its stage and chunk.
   Recompute recompute_of(std::int64_t layer) const {
     const bool chosen = (recompute_layers == 0 || layer < recompute_layers) && (layer + 1) % recompute_every == 0;
@@ -193,9 +197,12 @@ struct Training {
   bool packs() const { return documents != Documents::none; }
   Precision precision = Precision::bf16;
   Fp8Recipe fp8_recipe = Fp8Recipe::delayed;
-  std::int64_t fp8_bf16_layers = 0;  // at either end of the model
-  bool fp8_transposes = true;        // 8-bit products want both operands along the dimension that is summed over
-  bool fp8_params = false;           // weights of 8-bit products are held in 8 bits alone
+  std::int64_t fp8_bf16_layers = 0;    // at either end of the model
+  bool fp8_transposes = true;          // 8-bit products want both operands along the dimension that is summed over
+  bool fp8_params = false;             // weights of 8-bit products are held in 8 bits alone
+  bool fp8_dispatch = false;           // rows go to experts on other ranks, and their gradients, in 8 bits
+  bool fp8_activation_input = false;   // what goes into routed experts' activations is kept for backward in 8 bits
+  bool e5m6_attention_output = false;  // what attention gives is kept for backward in 12 bits
   bool eight_bits() const { return precision == Precision::fp8; }
   // Of 8-bit products: elements that have a scale of their own; 0: scales are of whole tensors.
   std::int64_t fp8_block() const {

@@ -103,6 +103,8 @@ void check_expert_dispatch(const Node& own, const Scenario& scenario);
 // performed_fp8.cpp: products in fewer than 16 bits that are performed: which are not yet, and whether blocks divide
 // what a rank has.
 void check_performed_precision(const Node& training, const Scenario& scenario);
+// narrow_rules.cpp: what is kept or sent in few bits, or made again in backward, one key each.
+void check_narrow_and_again(const Sections& sections, const Scenario& scenario);
 // document_rules.cpp: what of training.documents does not go together, or is missing.
 void check_documents(const Sections& sections, const Scenario& scenario);
 // deterministic_rules.cpp: what of training.deterministic and fill_uninitialized there is not; which loss and which

@@ -40,7 +40,7 @@ struct ExpectedOf {
       writes.push_back(g.m);
     }
     // Scales of whole tensors.
-    if (is_fp8(op.dtype) && op.reads.size() == reads.size() + 2) reads.insert(reads.end(), 2, 1);
+    if (is_narrow(op.dtype) && op.reads.size() == reads.size() + 2) reads.insert(reads.end(), 2, 1);
     return {reads, writes};
   }
 
@@ -143,6 +143,7 @@ struct ExpectedOf {
   Expected operator()(const Activation& a) const {
     const std::int64_t y = a.rows * a.cols;
     const std::int64_t x = is_gated(a.fn) ? 2 * y : y;
+    if (a.weighted) return a.backward ? Expected{{y, x, a.rows}, {x, a.rows}} : Expected{{x, a.rows}, {y}};
     if (is_gated(a.fn) && a.separate) {  // perhaps with silu's result behind the others
       if (!a.backward && op.writes.size() == 2) return {op.reads.size() == 2 ? Sizes{y, y} : Sizes{x}, {y, y}};
       if (a.backward && op.reads.size() > 2) return {op.reads.size() == 4 ? Sizes{y, y, y, y} : Sizes{y, x, y}, {x}};
@@ -179,21 +180,28 @@ struct ExpectedOf {
       case ElementwiseFn::rope_backward:
         return {{kAny}, {kAny}};
       case ElementwiseFn::fp8_amax:
-        return {{n}, {1}};
+        return of_groups(e, {{n}, {1}});
       case ElementwiseFn::fp8_cast:
       case ElementwiseFn::fp8_cast_transpose: {
         const std::size_t most = e.fn == ElementwiseFn::fp8_cast ? 3 : 4;
-        return {op.reads.size() == 2 ? Sizes{n, 1} : Sizes{n},
-                Sizes(std::clamp<std::size_t>(op.writes.size(), 1, most), kAny)};
+        return of_groups(e, {op.reads.size() == (e.counted ? 3U : 2U) ? Sizes{n, 1} : Sizes{n},
+                             Sizes(std::clamp<std::size_t>(op.writes.size(), 1, most), kAny)});
       }
       case ElementwiseFn::fp8_transpose:
-        return {{kAny}, {kAny}};
+        return of_groups(e, {{kAny}, {kAny}});
       case ElementwiseFn::hadamard_cast:
-        return {{n, 1}, {kAny}};
+        return {{n, 1}, Sizes(std::clamp<std::size_t>(op.writes.size(), 1, 2), kAny)};
+      case ElementwiseFn::fp8_widen:
+        return {{kAny}, {n}};
       case ElementwiseFn::fp8_scale_update:
         return op.reads.size() == 1 ? Expected{{n}, {n}} : of_update(n);
     }
     return {};
+  }
+
+  static Expected of_groups(const Elementwise& e, Expected all) {
+    if (e.counted) all.reads.push_back(e.groups);
+    return all;
   }
 
   Expected operator()(const StridedCopy&) const { return {{kAny}, {kAny}}; }
@@ -240,6 +248,7 @@ struct ExpectedOf {
     if (is_narrow(op.dtype)) e.reads = {kAny, kAny};  // with their scales
     if (g.counted) e.reads.push_back(g.groups);
     if (g.accumulate) e.reads.push_back(w);
+    if (is_fp8(op.dtype) && op.reads.size() == e.reads.size() + 2) e.reads.insert(e.reads.end(), 2, 1);
     return e;
   }
 
@@ -469,15 +478,23 @@ struct ExpectedOf {
       case CollectiveKind::reduce:
         return {{c.elements}, {c.elements}};
       case CollectiveKind::all_to_all:
-        if (!c.counted && c.own == 0) return {{c.elements}, {c.elements}};
-        if (!c.counted) return c.back ? Expected{{c.own}, {c.elements}} : Expected{{c.elements}, {c.own}};
-        return c.back ? Expected{{c.own, kAny}, {c.elements}} : Expected{{c.elements, kAny}, {c.own}};
+        return all_to_all(c);
       case CollectiveKind::all_gather:
         return {{kAny}, {c.elements}};
       case CollectiveKind::reduce_scatter:
         return {{c.elements}, {kAny}};
     }
     return {};
+  }
+
+  Expected all_to_all(const Collective& c) const {
+    const bool whole = !c.counted && c.own == 0;
+    Expected e = whole    ? Expected{{c.elements}, {c.elements}}
+                 : c.back ? Expected{{c.own}, {c.elements}}
+                          : Expected{{c.elements}, {c.own}};
+    if (c.counted) e.reads.push_back(kAny);
+    if (op.writes.size() == 2) e.reads.push_back(kAny), e.writes.push_back(kAny);  // what goes along
+    return e;
   }
 
   Expected operator()(const PointToPoint& p) const {

@@ -72,7 +72,8 @@ struct KindName {
                                                  "fp8_cast_transpose",
                                                  "fp8_transpose",
                                                  "fp8_scale_update",
-                                                 "hadamard_cast"};
+                                                 "hadamard_cast",
+                                                 "fp8_widen"};
     return pick(names, e.fn);
   }
   std::string_view operator()(const StridedCopy&) const { return "strided_copy"; }

@@ -179,6 +179,9 @@ struct Activation {
   std::int64_t rows = 0, cols = 0;
   bool separate =
       false;  // gated: the gate's function and the product are kernels of their own (costs; the result is the same)
+  // swiglu, each row times its weight: forward {x, weights f32 [rows]} -> {y}; backward {dy, x, weights} -> {dx,
+  // dweights f32 [rows]}.
+  bool weighted = false;
   friend bool operator==(const Activation&, const Activation&) = default;
 };
 
@@ -191,13 +194,15 @@ struct Activation {
 //   add_position {x, table [max_seq, cols]} -> {y};   position_grad {dy, dtable} -> {dtable} (accumulates);
 //   rope / rope_backward {qkv} -> {qkv} in place (elements = those of queries and keys that turn; value: the base of
 //   the angles, 0: 10000).
-// Of 8-bit products, and of 4-bit ones (op.dtype e2m1), which are only simulated. A copy has its scales with its
-// elements, where blocks have scales of their own; so its size is not checked.
+// Of 8-bit products, and of 4-bit ones (op.dtype e2m1). A copy has its scales with its elements, where blocks have
+// scales of their own; so its size is not checked. In 4 bits `inverse` is there besides, and hadamard_cast {x, largest}
+// -> {y by columns, inverse?} is of what a random Hadamard transform makes of x.
 //   fp8_amax {x} -> {amax f32 [1]}: the largest absolute value, of current scaling;
 //   fp8_cast {x, largest?} -> {y, amax?, inverse?}: y in 8 bits, row by row; largest: what the scale is made of, of
 //   current scaling or of the window of delayed scaling, whose amax f32 [1] grows to x's; inverse f32 [1]: what y's
 //   elements are multiplied by;
 //   fp8_cast_transpose {x, largest?} -> {y?, y transposed, amax?, inverse?};   fp8_transpose {y} -> {y transposed};
+//   fp8_widen {y} -> {x}: what a copy by rows with scales of blocks stands for, of which `elements` are;
 //   fp8_scale_update {amax f32 [elements], history f32 [elements * (1 + kFp8History)], window f32 [elements]} -> the
 //   same: delayed scaling; amax joins the history and begins again with 0, window is the largest of the history.
 // Simulated, delayed scaling has no window and no inverse: casts write all of amax, and the update knows nothing else.
@@ -225,7 +230,8 @@ enum class ElementwiseFn : unsigned char {
   fp8_cast_transpose,
   fp8_transpose,
   fp8_scale_update,
-  hadamard_cast
+  hadamard_cast,
+  fp8_widen
 };
 struct Elementwise {
   ElementwiseFn fn = ElementwiseFn::add;
@@ -235,6 +241,11 @@ struct Elementwise {
   int site = 0;       // dropout: the place in the model; masks are keyed by (seed, step, site, sequence, global index)
   bool bias = false;  // bias_dropout_add has a bias operand
   bool square = false;  // fp8_cast: of a weight, whose blocks of 128 are of 128 x 128
+  // fp8_cast, fp8_transpose: the rows are of so many groups, each of which has its copy by columns on its own. They
+  // have as many rows each, or, if counted, those that the last operand read, f32 [groups], says.
+  std::int64_t groups = 1;
+  bool counted = false;
+  bool at_random = false;  // casts in 4 bits: rounded up or down by chance
   // For dropout and positions: which rows of the global tensor these are. A rank of a context group holds some tokens
   // of the sequence (sim/plan/context_rows.h), and of these a sequence-parallel rank holds `rows` rows from
   // coordinate(tensor) * rows on, so masks and positions do not depend on the split.

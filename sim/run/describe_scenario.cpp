@@ -102,7 +102,14 @@ void describe_scenario(const plan::Scenario& scenario, const cluster::Cluster& c
   if (p.offload_optimizer) s["plan.offload_optimizer"] = "true";
   if (p.offload_parameters) s["plan.offload_parameters"] = "true";
   if (p.offload_activations) s["plan.offload_activations"] = "true";
-  if (p.recompute_latent) s["plan.recompute_latent"] = "true";
+  for (const auto& [key, is] : {std::pair{"plan.recompute_latent", p.recompute_latent},
+                                {"plan.recompute_norms", p.recompute_norms},
+                                {"plan.recompute_expert_activation", p.recompute_expert_activation},
+                                {"plan.weigh_in_experts", p.weigh_in_experts},
+                                {"training.fp8_dispatch", t.fp8_dispatch},
+                                {"training.fp8_activation_input", t.fp8_activation_input},
+                                {"training.e5m6_attention_output", t.e5m6_attention_output}})
+    if (is) s[key] = "true";
   if (p.compresses_gradients()) {
     s["plan.gradient_compression"] = fmt::format("[{}]", fmt::join(p.gradient_compression, ", "));
     if (p.compresses_by("top_k") || p.compresses_by("random_k"))

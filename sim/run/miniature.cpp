@@ -20,6 +20,9 @@ struct Instead {
 };
 constexpr Instead kInstead[] = {{"training.precision", "bf16"},
                                 {"training.fp8_params", "false"},
+                                {"training.fp8_dispatch", "false"},
+                                {"training.fp8_activation_input", "false"},
+                                {"training.e5m6_attention_output", "false"},
                                 {"plan.expert_dispatch", "all_to_all"},
                                 {"plan.expert_tensor", "auto"},
                                 {"plan.expert", "1"},

@@ -112,6 +112,29 @@ void AttentionBranch::declare_buffers(BufferId input) {
   if (heads_.on())
     out_ = s_.builder.activation(name_ + ".out.tokens", c_.compute, {c_.tokens, width()},
                                  s_.of_product_input(saved, c_.adapts(&model::Adapters::proj)));
+  if (s_.fp8 && c_.scenario.training.e5m6_attention_output && !s_.recomputes()) declare_narrow_output();
+}
+
+void AttentionBranch::input_made_again() {
+  if (latent_)
+    latent_->input_made_again();
+  else
+    tp_.made_again(input_);
+}
+
+// In 12 bits: one of sign, five of exponent, six of mantissa, with a scale of fp32 for each 128 of a row.
+void AttentionBranch::declare_narrow_output() {
+  const std::int64_t n = s_.builder.buffer(out_).elements();
+  s_.builder.set_lifetime(out_, Lifetime::slot);
+  narrow_out_ = s_.builder.activation(name_ + ".out.e5m6", DType::u8, {n * 3 / 2 + n / 128 * 4}, Lifetime::micro_batch);
+  tp_.made_again(out_);
+}
+
+void AttentionBranch::convert_output(bool back) {
+  const Elementwise convert{back ? ElementwiseFn::fp8_widen : ElementwiseFn::fp8_cast,
+                            s_.builder.buffer(out_).elements()};
+  s_.builder.op(name_ + (back ? ".out.e5m6_widen" : ".out.e5m6_cast"), convert, c_.compute,
+                {{back ? narrow_out_ : out_}}, {{back ? out_ : narrow_out_}});
 }
 
 void AttentionBranch::rope(bool backward, BufferId qkv) {
@@ -145,6 +168,7 @@ void AttentionBranch::forward_core() {
   }
   if (heads_.on()) heads_.to_heads(name_ + ".qkv", qkv_, core_qkv_, qkv_width());
   core_.forward();
+  if (narrow_out_ >= 0) convert_output(false);
   if (heads_.on()) heads_.to_tokens(name_ + ".out", core_out_, out_, width());
 }
 
@@ -172,6 +196,11 @@ BufferId AttentionBranch::forward_projection() {
 
 BufferId AttentionBranch::backward(BufferId out_gradient, bool input_gradient) {
   const bool below = input_gradient || latent_ || tp_.trains(qkv_w_);
+  if (narrow_out_ >= 0) {
+    s_.builder.set_phase(Phase::recompute);
+    convert_output(true);
+    s_.builder.set_phase(Phase::backward);
+  }
   const BufferId d_out =
       tp_.row_backward(name_ + ".proj", out_gradient, out_, proj_w_, proj_b_, m_.hidden, width(), -1, below);
   if (!below) return -1;

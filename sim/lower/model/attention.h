@@ -31,6 +31,8 @@ class AttentionBranch {
   void declare_parameters();
   // input: the norm's output [local_tokens, hidden].
   void declare_buffers(BufferId input);
+  // Backward makes the input again before it reads it.
+  void input_made_again();
   // Where the projection's output goes, [local_tokens, hidden], in the place of a buffer of the slot.
   void set_output(BufferId output) { output_ = output; }
   // Returns the projection's output [local_tokens, hidden], with the bias where element-wise kernels are not fused.
@@ -73,8 +75,12 @@ class AttentionBranch {
   double rope_base_;
   bool scaled_angles_;
   HeadNorms head_norms_;
-  BufferId output_ = -1;                    // what set_output gave
-  BufferId reduced_ = -1;                   // the projection's output summed over the tensor group, where that is kept
+  BufferId output_ = -1;   // what set_output gave
+  BufferId reduced_ = -1;  // the projection's output summed over the tensor group, where that is kept
+  void declare_narrow_output();
+  void convert_output(bool back);
+
+  BufferId narrow_out_ = -1;                // what backward has of it (training.e5m6_attention_output)
   BufferId core_qkv_ = -1, core_out_ = -1;  // as the core has them: these, or all tokens of some heads
 };
 

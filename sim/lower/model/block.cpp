@@ -62,6 +62,10 @@ class Block : public Unit {
         one_norm() ? norm1_.out()
                    : declare_norm(norm2_, parallel() ? x_ : y1_, !experts_, c_.adapts(&model::Adapters::fc1)));
     if (post_norms()) mlp_->set_output(declare_post_norm(post2_, "mlp"));
+    if (s_.makes_norms_again()) {
+      attention_.input_made_again();
+      mlp_->input_made_again();
+    }
     residual2_.declare_mask(saved);
     return y_ = residual2_.declare_sum("out", output);
   }
@@ -88,11 +92,13 @@ class Block : public Unit {
     s_.builder.set_phase(Phase::backward);
     const bool through_attention = input_gradient || trains_attention();
     const bool below_mlp = parallel() ? input_gradient : through_attention;
+    make_again(one_norm() ? norm1_ : norm2_);
     BufferId d_norm2 = -1, d_y1 = output_gradient;
     if (below_mlp || trains_mlp())
       d_norm2 = mlp_->backward(before(post2_, residual2_.backward(output_gradient)), below_mlp);
     if (below_mlp && !one_norm()) d_y1 = norm2_.backward(d_norm2, output_gradient, products_of_mlp());
     if (!through_attention) return -1;
+    if (!one_norm()) make_again(norm1_);
     const BufferId d_norm1 =
         attention_.backward(before(post1_, residual1_.backward(parallel() ? output_gradient : d_y1)), input_gradient);
     if (!input_gradient) return -1;
@@ -124,6 +130,13 @@ class Block : public Unit {
     return norm.out();
   }
   BufferId before(NormLayer& norm, BufferId gradient) { return post_norms() ? norm.backward(gradient, -1) : gradient; }
+  // In backward, before what its branch reads of it.
+  void make_again(NormLayer& norm) {
+    if (!s_.makes_norms_again()) return;
+    s_.builder.set_phase(Phase::recompute);
+    norm.forward();
+    s_.builder.set_phase(Phase::backward);
+  }
   // How many products read a norm's output.
   bool packed() const { return c_.profile().packed_products || c_.model().norm != model::NormKind::rmsnorm; }
   int products_of_attention() const { return packed() || c_.model().latent_attention() ? 1 : 3; }
@@ -142,7 +155,7 @@ class Block : public Unit {
   // `fused`: one product reads it, and no other kernel does. Routers read it in 16 bits, and so do adapters
   // (`adapted`).
   BufferId declare_norm(NormLayer& norm, BufferId in, bool fused, bool adapted) {
-    const Lifetime saved = s_.restored();
+    const Lifetime saved = s_.makes_norms_again() ? Lifetime::slot : s_.restored();
     const DType type = norm.type_for_products(s_.fp8 && fused && !adapted);
     const bool kept = (is_narrow(type) && !c_.scenario.training.lora()) || (experts_ && &norm == &norm2_);
     return norm.declare_buffers(in, saved, kept ? saved : s_.of_product_input(saved, adapted), type);

@@ -31,6 +31,7 @@ ExpertBranch::ExpertBranch(const UnitScope& scope, const std::string& prefix, st
            scope.context.launches_each_expert(scope.fp8) ? scope.context.model().experts / scope.context.plan().expert
                                                          : 1),
       exchange_(scope.context, scope.builder, name_, layer) {
+  fp8_.set_row_groups(m_.experts / c_.plan().expert, [this] { return counted() ? group_loads() : -1; });
   if (m_.shared_experts > 0) shared_.emplace(scope, prefix, "shared", m_.shared_experts * m_.shared_ffn_hidden);
 }
 
@@ -67,10 +68,15 @@ void ExpertBranch::declare_buffers(BufferId input) {
   if (exchange_.counts()) exchange_.declare_buffers(saved);
   if (sorts_here()) {
     brought_ = expert_activation(name_ + ".rows", m_.hidden, s_.of_product_input(saved));
-    out_ = expert_activation(name_ + ".out", m_.hidden, saved);
+    out_ = expert_activation(name_ + ".out", m_.hidden, weighs_here() ? Lifetime::slot : saved);
+    if (weighs_here()) row_weights_ = expert_activation(name_ + ".weights.rows", 1, saved, DType::f32);
   }
-  up_ = expert_activation(name_ + ".up", 2 * width(), saved);
-  activation_ = expert_activation(name_ + ".activation", width(), s_.of_product_input(saved));
+  up_ = expert_activation(name_ + ".up", 2 * width(), keeps_eight_bits() ? Lifetime::slot : saved);
+  if (keeps_eight_bits())
+    narrow_up_ = expert_activation(name_ + ".up.fp8", Fp8Format(c_).size(2 * width()), saved, Fp8Format(c_).operand);
+  activation_ = expert_activation(name_ + ".activation", width(),
+                                  remakes_activation() ? Lifetime::slot : s_.of_product_input(saved));
+  if (remakes_activation()) fp8_.made_again(activation_);
   if (shared_) shared_->declare_buffers(input);
 }
 
@@ -121,11 +127,11 @@ BufferId ExpertBranch::workspace(const std::string& name, std::vector<std::int64
 }
 
 // Rows of this rank's experts, with room for those that the scenario's loads do not fill.
-BufferId ExpertBranch::expert_activation(const std::string& name, std::int64_t cols, Lifetime lifetime) {
+BufferId ExpertBranch::expert_activation(const std::string& name, std::int64_t cols, Lifetime lifetime, DType type) {
   RoleBuilder& b = s_.builder;
   const std::int64_t room = exchange_.counts() ? exchange_.room() : expert_rows();
-  if (room <= expert_rows() && !c_.loads_vary()) return b.activation(name, c_.compute, {expert_rows(), cols}, lifetime);
-  return b.view(name, b.activation(name + ".room", c_.compute, {room, cols}, lifetime), 0, {expert_rows(), cols});
+  if (room <= expert_rows() && !c_.loads_vary()) return b.activation(name, type, {expert_rows(), cols}, lifetime);
+  return b.view(name, b.activation(name + ".room", type, {room, cols}, lifetime), 0, {expert_rows(), cols});
 }
 
 BufferId ExpertBranch::expert_workspace(const std::string& name, std::int64_t cols) {
@@ -169,28 +175,106 @@ void ExpertBranch::product(const std::string& what, BufferId in, ParamId weight,
   s_.parameters.cast_weight(weight);
   if (fp8_.on()) in = fp8_.input(name_ + "." + what, in, false, k);
   if (what == "down" && in_product()) is_cast_in_product();
+  std::vector<Operand> reads =
+      with_loads({{in}, {fp8_.on() ? s_.parameters.fp8_row(weight) : s_.parameters.value(weight)}});
+  s_.parameters.fp8_scales().of_product(reads);
   s_.builder.op(name_ + "." + what + ".forward", grouped(GroupedPart::forward, n, k),
-                fp8_.on() ? s_.builder.buffer(in).dtype : c_.compute,
-                with_loads({{in}, {fp8_.on() ? s_.parameters.fp8_row(weight) : s_.parameters.value(weight)}}), {{out}});
+                fp8_.on() ? s_.builder.buffer(in).dtype : c_.compute, reads, {{out}});
   takes_launches();
+}
+
+BufferId ExpertBranch::as_sent(const std::string& name, BufferId rows) {
+  if (!sends_eight_bits()) return rows;
+  const Fp8Format format(c_);
+  RoleBuilder& b = s_.builder;
+  const std::int64_t elements = b.buffer(rows).elements();
+  const BufferId copy =
+      b.workspace(b.here(name + ".fp8"), format.operand, {elements / m_.hidden, format.size(m_.hidden)});
+  b.op(name + ".fp8_cast", Elementwise{ElementwiseFn::fp8_cast, elements, fp8_columns(c_, {m_.hidden})}, format.operand,
+       {{rows}}, {{copy}});
+  return copy;
+}
+
+BufferId ExpertBranch::sorted(const std::string& name, BufferId tokens, Lifetime lifetime) {
+  RoleBuilder& b = s_.builder;
+  const program::Buffer from = b.buffer(tokens);
+  Permute shape = permute(PermutePart::permute);
+  shape.cols = from.shape.back();
+  BufferId to = brought_;
+  if (lifetime == Lifetime::slot)
+    to = gathers() ? expert_workspace(name, m_.hidden) : b.workspace(b.here(name), from.dtype, {rows(), shape.cols});
+  b.op((b.phase() == Phase::backward ? name_ + ".unpermute.backward" : name_ + ".permute"), shape, from.dtype,
+       {{tokens}, {places()}}, {{to}});
+  return to;
+}
+
+// A choice is a token of its own here. Frameworks have it in the kernel that moves the rows.
+void ExpertBranch::sort_weights() {
+  RoleBuilder& b = s_.builder;
+  const Permute rows = permute(PermutePart::permute);
+  if (!sorts_here()) row_weights_ = b.workspace(b.here(name_ + ".weights.rows"), DType::f32, {rows.rows, 1});
+  b.op(name_ + ".weights.permute", Permute{PermutePart::permute, rows.tokens * rows.top_k, 1, rows.rows, 1}, DType::f32,
+       {{weights()}, {places()}}, {{row_weights_}});
+  b.takes_no_kernel({});
+}
+
+BufferId ExpertBranch::weights_backward(BufferId d_row_weights) {
+  RoleBuilder& b = s_.builder;
+  const Permute rows = permute(PermutePart::permute);
+  const BufferId d_weights =
+      b.workspace(b.here("d_" + name_ + ".weights"), DType::f32, {rows.tokens, m_.experts_per_token});
+  b.op(name_ + ".weights.permute.backward",
+       Permute{PermutePart::permute_backward, rows.tokens * rows.top_k, 1, rows.rows, 1}, DType::f32,
+       {{d_row_weights}, {places()}}, {{d_weights}});
+  b.takes_no_kernel({});
+  return d_weights;
+}
+
+void ExpertBranch::activate() {
+  Activation shape{ActivationFn::swiglu, false, expert_rows(), width(), !c_.profile().fused_elementwise};
+  shape.weighted = weighs_here();
+  std::vector<Operand> reads{{up_}};
+  if (weighs_here()) reads.push_back({row_weights_});
+  s_.builder.op(name_ + ".activation.forward", shape, c_.compute, reads, {{activation_}});
+  if (in_product()) s_.builder.takes_no_kernel({});  // of what the product has on the chip
+}
+
+// What backward reads of the activation and was not kept. Frameworks widen in the kernel that reads it.
+void ExpertBranch::restore_activation() {
+  RoleBuilder& b = s_.builder;
+  b.set_phase(Phase::recompute);
+  if (narrow_up_ >= 0) {
+    b.op(name_ + ".up.fp8_widen",
+         Elementwise{ElementwiseFn::fp8_widen, b.buffer(up_).elements(), fp8_columns(c_, {2 * width()})}, c_.compute,
+         {{narrow_up_}}, {{up_}});
+    if (c_.profile().fused_elementwise) b.takes_no_kernel({});
+  }
+  if (remakes_activation()) activate();
+  b.set_phase(Phase::backward);
 }
 
 void ExpertBranch::forward_to_activation(bool again) {
   RoleBuilder& b = s_.builder;
   route();
-  const BufferId sorted = sorts_here() ? brought_ : workspace(name_ + ".rows", {rows(), m_.hidden});
-  const BufferId all = gathers() ? exchange_.gather_all(name_ + ".dispatch", input_, m_.hidden) : input_;
-  b.op(name_ + ".permute", permute(PermutePart::permute), c_.compute, {{all}, {places()}}, {{sorted}});
+  const BufferId own = as_sent(name_ + ".input", input_);
+  const BufferId all = gathers() ? exchange_.gather_all(name_ + ".dispatch", own, m_.hidden) : own;
+  const BufferId rows = sorted(name_ + ".rows", all, sorts_here() ? Lifetime::micro_batch : Lifetime::slot);
+  if (weighs_here()) sort_weights();
   if (exchange_.counts() && !gathers()) exchange_.wait_for_counts();
   std::function<void()> beside;
   if (overlaps_shared()) beside = [&] { shared_->forward_to_activation(again); };
-  if (!sorts_here())
-    brought_ = exchange_.to_experts(name_ + ".dispatch", sorted, s_.of_product_input(s_.restored()), beside);
+  if (!sorts_here()) {
+    ExpertExchange::Along along{row_weights_, -1, s_.restored()};
+    const Lifetime kept = sends_eight_bits() ? s_.restored() : s_.of_product_input(s_.restored());
+    brought_ = exchange_.to_experts(name_ + ".dispatch", rows, kept, beside, weighs_here() ? &along : nullptr);
+    row_weights_ = along.to;
+  }
   product("up", brought_, up_w_, up_, 2 * width(), m_.hidden);
-  b.op(name_ + ".activation.forward",
-       Activation{ActivationFn::swiglu, false, expert_rows(), width(), !c_.profile().fused_elementwise}, c_.compute,
-       {{up_}}, {{activation_}});
-  if (in_product()) b.takes_no_kernel({});  // of what the product has on the chip
+  if (narrow_up_ >= 0)
+    b.op(name_ + ".up.fp8_cast",
+         Elementwise{ElementwiseFn::fp8_cast, b.buffer(up_).elements(), fp8_columns(c_, {2 * width()})},
+         b.buffer(narrow_up_).dtype, {{up_}}, {{narrow_up_}});
+  activate();
   if (shared_ && !beside) shared_->forward_to_activation(again);
 }
 
@@ -198,10 +282,14 @@ BufferId ExpertBranch::forward_from_activation() {
   RoleBuilder& b = s_.builder;
   const BufferId down = sorts_here() ? out_ : expert_workspace(name_ + ".down", m_.hidden);
   product("down", activation_, down_w_, down, m_.hidden, width());
-  if (!sorts_here()) out_ = exchange_.to_tokens(name_ + ".combine", down, s_.restored());
+  if (!sorts_here())
+    out_ = exchange_.to_tokens(name_ + ".combine", down, weighs_here() ? Lifetime::slot : s_.restored());
   const BufferId of_shared = overlaps_shared() ? shared_->forward_from_activation() : -1;
-  BufferId out = workspace(name_ + ".summed", {permute(PermutePart::unpermute).tokens, m_.hidden});
-  b.op(name_ + ".unpermute", permute(PermutePart::unpermute), c_.compute, {{out_}, {places()}, {weights()}}, {{out}});
+  const Permute shape = permute(weighs_here() ? PermutePart::permute_backward : PermutePart::unpermute);
+  BufferId out = workspace(name_ + ".summed", {shape.tokens, m_.hidden});
+  std::vector<Operand> reads{{out_}, {places()}};
+  if (!weighs_here()) reads.push_back({weights()});
+  b.op(name_ + ".unpermute", shape, c_.compute, reads, {{out}});
   out = own_sums(name_ + ".combine", out, m_.hidden);
   if (summed_over_tensor()) out = tp_.reduce_partial(name_ + ".summed", out, m_.hidden);
   if (!shared_) return out;
@@ -218,66 +306,107 @@ BufferId ExpertBranch::backward(BufferId out_gradient, bool input_gradient) {
   RoleBuilder& b = s_.builder;
   const bool overlaps = overlaps_shared();
   BufferId d_shared = shared_ && !overlaps ? shared_->backward(out_gradient, input_gradient) : -1;
-  const Permute unpermute = permute(PermutePart::unpermute_backward);
-  const BufferId d_out =
-      gathers() ? exchange_.gather_all("d_" + name_ + ".combine", out_gradient, m_.hidden) : out_gradient;
-  const BufferId d_rows = gathers() ? expert_workspace("d_" + name_ + ".rows", m_.hidden)
-                                    : workspace("d_" + name_ + ".rows", {rows(), m_.hidden});
-  BufferId d_weights =
-      b.workspace(b.here("d_" + name_ + ".weights"), DType::f32, {unpermute.tokens, m_.experts_per_token});
-  b.op(name_ + ".unpermute.backward", unpermute, c_.compute, {{d_out}, {out_}, {places()}, {weights()}},
-       {{d_rows}, {d_weights}});
-  d_weights = own_sums("d_" + name_ + ".weights", d_weights, m_.experts_per_token);
-  if (summed_over_tensor())
-    b.op("d_" + name_ + ".weights.all_reduce", Collective{CollectiveKind::all_reduce, c_.groups.tensor, choices()},
-         DType::f32, {{d_weights}}, {{d_weights}}, StreamKind::tensor);
+  BufferId d_out = weighs_here() ? as_sent("d_" + name_ + ".combine", out_gradient) : out_gradient;
+  if (gathers()) d_out = exchange_.gather_all("d_" + name_ + ".combine", d_out, m_.hidden);
+  BufferId d_rows = -1, d_weights = -1;
+  if (weighs_here()) {
+    d_rows = sorted("d_" + name_ + ".rows", d_out, Lifetime::slot);
+  } else {
+    const Permute unpermute = permute(PermutePart::unpermute_backward);
+    d_rows = gathers() ? expert_workspace("d_" + name_ + ".rows", m_.hidden)
+                       : workspace("d_" + name_ + ".rows", {rows(), m_.hidden});
+    d_weights = b.workspace(b.here("d_" + name_ + ".weights"), DType::f32, {unpermute.tokens, m_.experts_per_token});
+    b.op(name_ + ".unpermute.backward", unpermute, c_.compute, {{d_out}, {out_}, {places()}, {weights()}},
+         {{d_rows}, {d_weights}});
+    d_rows = as_sent("d_" + name_ + ".combine", d_rows);
+  }
   std::function<void()> beside, beside_back;
   if (overlaps) {
     beside = [&] { d_shared = shared_->backward_to_activation(out_gradient, input_gradient); };
     beside_back = [&] { d_shared = shared_->backward_from_activation(d_shared, input_gradient); };
   }
-  const BufferId of_router = backward_router(d_weights), of_experts = backward_experts(d_rows, beside, beside_back);
+  BufferId of_router = -1, of_experts = -1;
+  if (weighs_here()) {
+    of_experts = backward_experts(d_rows, beside, beside_back);
+    of_router = backward_router(summed_weights(weights_backward(d_row_weights_)));
+  } else {
+    of_router = backward_router(summed_weights(d_weights));
+    of_experts = backward_experts(d_rows, beside, beside_back);
+  }
   const BufferId d_input = sum("d_" + name_ + ".input", of_experts, of_router);
   return shared_ ? sum("d_" + name_ + ".with_shared", d_input, d_shared) : d_input;
+}
+
+// The weights' gradients that several ranks have terms of.
+BufferId ExpertBranch::summed_weights(BufferId d_weights) {
+  d_weights = own_sums("d_" + name_ + ".weights", d_weights, m_.experts_per_token);
+  if (summed_over_tensor())
+    s_.builder.op("d_" + name_ + ".weights.all_reduce",
+                  Collective{CollectiveKind::all_reduce, c_.groups.tensor, choices()}, DType::f32, {{d_weights}},
+                  {{d_weights}}, StreamKind::tensor);
+  return d_weights;
+}
+
+BufferId ExpertBranch::product_backward(const std::string& what, ParamId weight, BufferId d_out, BufferId in,
+                                        std::int64_t n, std::int64_t k) {
+  RoleBuilder& b = s_.builder;
+  const BufferId d_in = expert_workspace("d_" + name_ + "." + what, k);
+  Fp8Operands::Pair out{d_out, d_out};
+  BufferId by_columns = s_.parameters.value(weight);
+  if (fp8_.on()) {
+    out = fp8_.gradient("d_" + name_ + "." + what + ".out", d_out, false, n);
+    if (what == "up" && in_product()) is_cast_in_product();
+    fp8_.keep_input(in);
+    by_columns = s_.parameters.fp8_column(weight);
+  }
+  std::vector<Operand> reads = with_loads({{out.row}, {by_columns}});
+  s_.parameters.fp8_scales().of_product(reads);
+  b.op(name_ + "." + what + ".backward_input", grouped(GroupedPart::backward_input, n, k),
+       fp8_.on() ? b.buffer(out.row).dtype : c_.compute, reads, {{d_in}});
+  takes_launches();
+  b.weight_part([&] {
+    const std::string input = name_ + "." + what + ".input";
+    if (fp8_.on()) in = fp8_.by_columns(input, in, false, fp8_.kept_input(input, in, false, k));
+    s_.parameters.weight_gradient(weight, name_ + "." + what + ".backward_weight",
+                                  grouped(GroupedPart::backward_weight, n, k), out.column, in, group_loads());
+    s_.parameters.gradient_done(weight);
+  });
+  return d_in;
+}
+
+BufferId ExpertBranch::activation_backward(BufferId d_act) {
+  RoleBuilder& b = s_.builder;
+  const BufferId d_up = expert_workspace("d_" + name_ + ".gate_up", 2 * width());
+  Activation shape{ActivationFn::swiglu, true, expert_rows(), width(), !c_.profile().fused_elementwise};
+  std::vector<Operand> reads{{d_act}, {up_}}, writes{{d_up}};
+  shape.weighted = weighs_here();
+  if (weighs_here()) {
+    d_row_weights_ =
+        exchange_.rows_in("d_" + name_ + ".weights.rows", expert_rows(),
+                          exchange_.counts() ? exchange_.room() : expert_rows(), 1, Lifetime::slot, DType::f32);
+    reads.push_back({row_weights_}), writes.push_back({d_row_weights_});
+  }
+  b.op(name_ + ".activation.backward", shape, c_.compute, reads, writes);
+  if (in_product()) b.takes_no_kernel({b.buffer(up_).bytes(), 0});
+  return d_up;
 }
 
 BufferId ExpertBranch::backward_experts(BufferId d_rows, const std::function<void()>& beside,
                                         const std::function<void()>& beside_back) {
   RoleBuilder& b = s_.builder;
-  const auto product = [&](const std::string& what, ParamId weight, BufferId d_out, BufferId in, std::int64_t n,
-                           std::int64_t k) {
-    const BufferId d_in = expert_workspace("d_" + name_ + "." + what, k);
-    Fp8Operands::Pair out{d_out, d_out};
-    BufferId by_columns = s_.parameters.value(weight);
-    if (fp8_.on()) {
-      out = fp8_.gradient("d_" + name_ + "." + what + ".out", d_out, false, n);
-      if (what == "up" && in_product()) is_cast_in_product();
-      fp8_.keep_input(in);
-      by_columns = s_.parameters.fp8_column(weight);
-    }
-    b.op(name_ + "." + what + ".backward_input", grouped(GroupedPart::backward_input, n, k),
-         fp8_.on() ? b.buffer(out.row).dtype : c_.compute, with_loads({{out.row}, {by_columns}}), {{d_in}});
-    takes_launches();
-    b.weight_part([&] {
-      const std::string input = name_ + "." + what + ".input";
-      if (fp8_.on()) in = fp8_.by_columns(input, in, false, fp8_.kept_input(input, in, false, k));
-      s_.parameters.weight_gradient(weight, name_ + "." + what + ".backward_weight",
-                                    grouped(GroupedPart::backward_weight, n, k), out.column, in, group_loads());
-      s_.parameters.gradient_done(weight);
-    });
-    return d_in;
-  };
   const BufferId d_down =
       sorts_here() ? d_rows : exchange_.to_experts("d_" + name_ + ".combine", d_rows, Lifetime::slot, beside);
-  const BufferId d_act = product("down", down_w_, d_down, activation_, m_.hidden, width());
-  const BufferId d_up = expert_workspace("d_" + name_ + ".gate_up", 2 * width());
-  b.op(name_ + ".activation.backward",
-       Activation{ActivationFn::swiglu, true, expert_rows(), width(), !c_.profile().fused_elementwise}, c_.compute,
-       {{d_act}, {up_}}, {{d_up}});
-  if (in_product()) b.takes_no_kernel({b.buffer(up_).bytes(), 0});
-  const BufferId d_brought = product("up", up_w_, d_up, brought_, 2 * width(), m_.hidden);
-  const BufferId d_sorted =
-      sorts_here() ? d_brought : exchange_.to_tokens("d_" + name_ + ".dispatch", d_brought, Lifetime::slot);
+  if (narrow_up_ >= 0 || remakes_activation()) restore_activation();
+  const BufferId d_act = product_backward("down", down_w_, d_down, activation_, m_.hidden, width());
+  const BufferId d_up = activation_backward(d_act);
+  const BufferId d_brought = product_backward("up", up_w_, d_up, brought_, 2 * width(), m_.hidden);
+  BufferId d_sorted = d_brought;
+  if (!sorts_here()) {
+    ExpertExchange::Along along{d_row_weights_};
+    d_sorted =
+        exchange_.to_tokens("d_" + name_ + ".dispatch", d_brought, Lifetime::slot, weighs_here() ? &along : nullptr);
+    d_row_weights_ = along.to;
+  }
   if (beside_back) beside_back();
   BufferId d_input = workspace("d_" + name_ + ".tokens", {permute(PermutePart::permute_backward).tokens, m_.hidden});
   b.op(name_ + ".permute.backward", permute(PermutePart::permute_backward), c_.compute, {{d_sorted}, {places()}},

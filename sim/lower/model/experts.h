@@ -24,6 +24,9 @@ class ExpertBranch : public FeedForward {
 
   void declare_parameters() override;
   void declare_buffers(BufferId input) override;
+  void input_made_again() override {
+    if (shared_) shared_->input_made_again();
+  }
   void forward_to_activation(bool again) override;
   BufferId forward_from_activation() override;
   bool keeps_output() const override { return true; }
@@ -60,7 +63,10 @@ class ExpertBranch : public FeedForward {
   // How many rows each of this rank's experts has, of all that came.
   BufferId group_loads() const { return exchange_.counts() ? exchange_.loads() : loads_; }
   BufferId workspace(const std::string& name, std::vector<std::int64_t> shape);
-  BufferId expert_activation(const std::string& name, std::int64_t cols, Lifetime lifetime);
+  BufferId expert_activation(const std::string& name, std::int64_t cols, Lifetime lifetime, DType type);
+  BufferId expert_activation(const std::string& name, std::int64_t cols, Lifetime lifetime) {
+    return expert_activation(name, cols, lifetime, c_.compute);
+  }
   BufferId expert_workspace(const std::string& name, std::int64_t cols);
   // Of the tokens' rows a gradient or sum [tokens, width] that all ranks have terms of; `all` itself if none has.
   BufferId own_sums(const std::string& name, BufferId all, std::int64_t width) {
@@ -74,6 +80,25 @@ class ExpertBranch : public FeedForward {
   bool in_product() const { return fp8_.on() && c_.plan().fused_experts; }
   void is_cast_in_product();
   void route();
+  // Rows go to experts, and their gradients, in 8 bits (training.fp8_dispatch).
+  bool sends_eight_bits() const { return fp8_.on() && c_.scenario.training.fp8_dispatch && !sorts_here(); }
+  // Of the experts' activations: what goes in is kept in 8 bits; what comes out is not kept (both, for backward).
+  bool keeps_eight_bits() const { return fp8_.on() && c_.scenario.training.fp8_activation_input && !s_.recomputes(); }
+  bool remakes_activation() const { return c_.plan().recompute_expert_activation && !s_.recomputes(); }
+  bool weighs_here() const { return c_.plan().weigh_in_experts; }
+  // Tokens' rows as they are sent: themselves, or a copy in 8 bits.
+  BufferId as_sent(const std::string& name, BufferId rows);
+  // [rows of choices, width] of tokens' rows, sorted by experts.
+  BufferId sorted(const std::string& name, BufferId tokens, Lifetime lifetime);
+  void sort_weights();
+  void activate();
+  void restore_activation();
+  BufferId activation_backward(BufferId d_act);
+  BufferId product_backward(const std::string& what, ParamId weight, BufferId d_out, BufferId in, std::int64_t n,
+                            std::int64_t k);
+  BufferId summed_weights(BufferId d_weights);
+  // Of the weights' gradients, as rows of experts have them.
+  BufferId weights_backward(BufferId d_row_weights);
   // `beside`, `beside_back`: add what is computed while gradients are on their way to the experts, and back.
   BufferId backward_experts(BufferId d_rows, const std::function<void()>& beside = {},
                             const std::function<void()>& beside_back = {});
@@ -100,7 +125,8 @@ class ExpertBranch : public FeedForward {
   BufferId weights() const { return gathers() ? all_weights_ : weights_; }
   BufferId places() const { return gathers() ? all_places_ : places_; }
   BufferId brought_ = -1, up_ = -1, activation_ = -1;  // of this rank's experts
-  BufferId out_ = -1;                                  // rows of this rank's tokens, back from the experts
+  BufferId narrow_up_ = -1, row_weights_ = -1, d_row_weights_ = -1;
+  BufferId out_ = -1;  // rows of this rank's tokens, back from the experts
 };
 
 }  // namespace rehearse::lower

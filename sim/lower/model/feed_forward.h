@@ -13,6 +13,8 @@ class FeedForward {
   virtual void declare_parameters() = 0;
   // input: the norm's output [local_tokens, hidden].
   virtual void declare_buffers(BufferId input) = 0;
+  // Backward makes the input again before it reads it.
+  virtual void input_made_again() = 0;
   // Everything that backward reads up to the activation. `again`: what the micro-batch kept is not computed again.
   virtual void forward_to_activation(bool again) = 0;
   // Where the output goes in the place of a buffer of the slot; experts do not take it.

@@ -51,6 +51,10 @@ void LatentProjections::declare_buffers(BufferId input) {
   }
   kv_latent_ = activation(".kv_latent", m_.kv_lora_rank, saved);
   kv_norm_.declare_buffers(kv_latent_, normed);
+  if (makes_again()) {
+    tp_.made_again(kv_norm_.out());
+    if (queries_from_latent()) tp_.made_again(q_norm_.out());
+  }
   k_rope_ = activation(".k_rope", m_.qk_rope_head_dim, makes_again() ? saved : Lifetime::slot);
 }
 
@@ -71,7 +75,9 @@ void LatentProjections::product_down(const std::string& name, ParamId weight, Bu
     return;
   }
   const BufferId in = down_.input(name, input_, false, m_.hidden);
-  s_.builder.op(name + ".forward", gemm, s_.builder.buffer(in).dtype, {{in}, {s_.parameters.fp8_row(weight)}}, {{out}});
+  std::vector<Operand> reads{{in}, {s_.parameters.fp8_row(weight)}};
+  s_.parameters.fp8_scales().of_product(reads);
+  s_.builder.op(name + ".forward", gemm, s_.builder.buffer(in).dtype, reads, {{out}});
 }
 
 void LatentProjections::copy_columns(const std::string& name, BufferId from, BufferId to, std::int64_t first,
@@ -139,8 +145,10 @@ BufferId LatentProjections::down_backward(const std::string& name, BufferId d_ou
     down_.keep_input(input_);
     by_columns = s_.parameters.fp8_column(weight);
   }
+  std::vector<Operand> reads{{out.row}, {by_columns}};
+  s_.parameters.fp8_scales().of_product(reads);
   s_.builder.op(name + ".backward_input", Gemm{c_.local_tokens, m_.hidden, width, 1},
-                down_.on() ? s_.builder.buffer(out.row).dtype : c_.compute, {{out.row}, {by_columns}}, {{d_input}});
+                down_.on() ? s_.builder.buffer(out.row).dtype : c_.compute, reads, {{d_input}});
   s_.builder.weight_part([&] {
     Gemm gemm{width, m_.hidden, c_.local_tokens, 1};
     gemm.transpose_a = true;

@@ -30,6 +30,11 @@ class LatentProjections {
   void declare_parameters();
   // input: the norm's output [local_tokens, hidden].
   void declare_buffers(BufferId input);
+  // Backward makes the input again before it reads it.
+  void input_made_again() {
+    down_.made_again(input_);
+    if (!queries_from_latent()) tp_.made_again(input_);
+  }
   // The input -> qkv [tokens, own heads, 2 head_dim + v_head_dim].
   void forward(BufferId qkv);
   // The same in backward, from what is kept; with plan.recompute_latent, unless all of the layer was made again.

@@ -16,6 +16,7 @@ class MlpBranch : public FeedForward {
 
   void declare_parameters() override;
   void declare_buffers(BufferId input) override;
+  void input_made_again() override { tp_.made_again(input_); }
   void forward_to_activation(bool again) override;
   BufferId forward_from_activation() override;
   bool keeps_output() const override { return c_.adapts(&model::Adapters::fc2); }

@@ -66,6 +66,8 @@ struct UnitScope {
     if (context.scenario.training.lora()) return adapted ? lifetime : Lifetime::slot;
     return fp8 && !context.profile().fp8_casts_again ? Lifetime::slot : lifetime;
   }
+  // What norms give to a layer's branches is made again in backward, and not with all of the layer.
+  bool makes_norms_again() const { return context.plan().recompute_norms && !recomputes(); }
   bool keeps_some() const { return recompute == plan::Recompute::ops; }
 };
 

@@ -13,10 +13,10 @@ using program::StreamKind;
 using program::StridedCopy;
 
 BufferId ExpertExchange::rows_in(const std::string& name, std::int64_t rows, std::int64_t room, std::int64_t width,
-                                 Lifetime lifetime) {
+                                 Lifetime lifetime, DType type) {
   const auto add = [&](const std::string& what, std::int64_t n) {
-    return lifetime == Lifetime::micro_batch ? builder_.activation(what, context_.compute, {n, width}, lifetime)
-                                             : builder_.workspace(builder_.here(what), context_.compute, {n, width});
+    return lifetime == Lifetime::micro_batch ? builder_.activation(what, type, {n, width}, lifetime)
+                                             : builder_.workspace(builder_.here(what), type, {n, width});
   };
   if (room <= rows && !context_.loads_vary()) return add(name, rows);
   return builder_.view(lifetime == Lifetime::micro_batch ? name : builder_.here(name), add(name + ".room", room), 0,
@@ -84,48 +84,59 @@ void ExpertExchange::wait_for_counts() {
 }
 
 // With a capacity [expert ranks, own experts, capacity, hidden]: what goes to, or has come from, each rank.
-BufferId ExpertExchange::trade(const std::string& name, BufferId from, bool back, Lifetime lifetime) {
+BufferId ExpertExchange::trade(const std::string& name, BufferId from, bool back, Lifetime lifetime, Along* along) {
+  if (along != nullptr) along->to = along->from;
   if (context_.groups.expert < 0) return from;
+  const bool last = back || !(sorts() || gathered() > 1);
+  const Lifetime along_lives = along != nullptr && last ? along->lives : Lifetime::slot;
   const model::Model& m = context_.model();
-  const std::int64_t hidden = m.hidden;
+  const std::int64_t width = builder_.buffer(from).shape.back();
+  const DType type = builder_.buffer(from).dtype;
   const bool home = back && counts();  // of this rank's tokens, as many as they chose
-  const BufferId to =
-      rows_in(name + ".traded", home ? choices() : traded(), home ? choices() : traded_room(), hidden, lifetime);
+  const std::int64_t rows = home ? choices() : traded(), room = home ? choices() : traded_room();
+  const BufferId to = rows_in(name + ".traded", rows, room, width, lifetime, type);
   Collective trade{CollectiveKind::all_to_all, context_.groups.expert, builder_.buffer(from).elements()};
-  std::vector<Operand> reads{{from}};
-  if (context_.plan().expert_dispatch == plan::ExpertDispatch::forwarding)
-    trade.to = {m.experts, m.experts_per_token, m.expert_groups, m.groups_per_token};
+  std::vector<Operand> reads{{from}}, writes{{to}};
+  if (forwards()) trade.to = {m.experts, m.experts_per_token, m.expert_groups, m.groups_per_token};
   if (counts()) {
-    trade.elements = choices() * hidden;
-    if (!context_.parts.empty()) trade.parts = context_.parts.at(static_cast<std::size_t>(layer_));
+    trade.elements = choices() * width;
+    if (!context_.parts.empty()) trade.parts = context_.parts.at(width).at(static_cast<std::size_t>(layer_));
     trade.back = back;
     trade.counted = true;
-    trade.own = traded() * hidden;
-    trade.row = hidden;
+    trade.own = traded() * width;
+    trade.row = width;
     trade.experts = m.experts;
     reads.push_back({counts_});
   }
-  builder_.op(name + ".all_to_all", trade, context_.compute, reads, {{to}}, StreamKind::expert);
+  if (along != nullptr && forwards()) {
+    const program::Buffer more = builder_.buffer(along->from);
+    along->to = rows_in(name + ".along.traded", rows, room, more.shape.back(), along_lives, more.dtype);
+    reads.push_back({along->from}), writes.push_back({along->to});
+  }
+  builder_.op(name + ".all_to_all", trade, type, reads, writes, StreamKind::expert);
+  if (along != nullptr && !forwards())
+    along->to = this->trade(name + ".along", along->from, back, along_lives, nullptr);
   return to;
 }
 
 // Between rows [sources, own experts] and [own experts, sources], of which there are `capacity`, or as many as come.
 BufferId ExpertExchange::sort(const std::string& name, BufferId from, bool by_expert, Lifetime lifetime) {
   if (!sorts()) return from;
-  const std::int64_t experts = own_experts(), hidden = context_.model().hidden;
-  const std::int64_t rows = builder_.buffer(from).elements() / hidden;
-  const BufferId to = rows_in(name + ".sorted", rows, room(), hidden, lifetime);
+  const std::int64_t experts = own_experts(), width = builder_.buffer(from).shape.back();
+  const std::int64_t rows = builder_.buffer(from).elements() / width;
+  const DType type = builder_.buffer(from).dtype;
+  const BufferId to = rows_in(name + ".sorted", rows, room(), width, lifetime, type);
   if (capacity() == 0) {
     const auto part = by_expert ? PermutePart::permute : PermutePart::permute_backward;
-    builder_.op(name + ".sort", Permute{part, rows, 1, rows, hidden}, context_.compute, {{from}, {places_}}, {{to}});
+    builder_.op(name + ".sort", Permute{part, rows, 1, rows, width}, type, {{from}, {places_}}, {{to}});
     ordered_before();
     return to;
   }
-  const std::int64_t piece = capacity() * hidden;
+  const std::int64_t piece = capacity() * width;
   const program::Strides sources_first{experts * piece, piece, 0}, experts_first{piece, sources() * piece, 0};
   const StridedCopy copy{sources(), experts, piece, by_expert ? sources_first : experts_first,
                          by_expert ? experts_first : sources_first};
-  builder_.op(name + ".sort", copy, context_.compute, {{from}}, {{to}});
+  builder_.op(name + ".sort", copy, type, {{from}}, {{to}});
   ordered_before();
   return to;
 }
@@ -182,35 +193,51 @@ BufferId ExpertExchange::place_own(BufferId chosen) {
   return places_;
 }
 
+BufferId ExpertExchange::gather(const std::string& name, BufferId rows, Lifetime lifetime) {
+  const program::Buffer part = builder_.buffer(rows);
+  const std::int64_t n = part.elements() * gathered(), width = part.shape.back();
+  const BufferId all = rows_in(name + ".gathered", n / width, room(), width, lifetime, part.dtype);
+  builder_.op(name + ".all_gather", Collective{CollectiveKind::all_gather, context_.groups.tensor, n}, part.dtype,
+              {{rows}}, {{all}}, StreamKind::tensor);
+  return all;
+}
+
+BufferId ExpertExchange::scatter(const std::string& name, BufferId rows, Lifetime lifetime) {
+  const program::Buffer terms = builder_.buffer(rows);
+  const std::int64_t n = terms.elements(), width = terms.shape.back();
+  const BufferId own =
+      rows_in(name + ".scattered", n / gathered() / width, traded_room(), width, lifetime, terms.dtype);
+  builder_.op(name + ".reduce_scatter", Collective{CollectiveKind::reduce_scatter, context_.groups.tensor, n},
+              terms.dtype, {{rows}}, {{own}}, StreamKind::tensor);
+  return own;
+}
+
 BufferId ExpertExchange::to_experts(const std::string& name, BufferId from, Lifetime lifetime,
-                                    const std::function<void()>& beside) {
+                                    const std::function<void()>& beside, Along* along) {
   const bool gathers = gathered() > 1;
-  BufferId rows = trade(name, from, false, sorts() || gathers ? Lifetime::slot : lifetime);
+  const Lifetime between = sorts() ? Lifetime::slot : lifetime;
+  BufferId rows = trade(name, from, false, gathers ? Lifetime::slot : between, along);
   if (beside) beside();
   if (gathers) {
-    const std::int64_t n = builder_.buffer(rows).elements() * gathered();
-    const std::int64_t hidden = context_.model().hidden;
-    const BufferId all = rows_in(name + ".gathered", n / hidden, room(), hidden, sorts() ? Lifetime::slot : lifetime);
-    builder_.op(name + ".all_gather", Collective{CollectiveKind::all_gather, context_.groups.tensor, n},
-                context_.compute, {{rows}}, {{all}}, StreamKind::tensor);
-    rows = all;
+    rows = gather(name, rows, between);
+    if (along != nullptr) along->to = gather(name + ".along", along->to, sorts() ? Lifetime::slot : along->lives);
   }
+  if (along != nullptr) along->to = sort(name + ".along", along->to, true, along->lives);
   return sort(name, rows, true, lifetime);
 }
 
-BufferId ExpertExchange::to_tokens(const std::string& name, BufferId from, Lifetime lifetime) {
+BufferId ExpertExchange::to_tokens(const std::string& name, BufferId from, Lifetime lifetime, Along* along) {
   const bool traded = context_.groups.expert >= 0, scatters = gathered() > 1;
-  BufferId rows = sort(name, from, false, traded || scatters ? Lifetime::slot : lifetime);
+  const Lifetime before = traded ? Lifetime::slot : lifetime;
+  BufferId rows = sort(name, from, false, scatters ? Lifetime::slot : before);
+  const Lifetime along_before = traded || along == nullptr ? Lifetime::slot : along->lives;
+  if (along != nullptr)
+    along->from = sort(name + ".along", along->from, false, scatters ? Lifetime::slot : along_before);
   if (scatters) {
-    const std::int64_t n = builder_.buffer(rows).elements();
-    const std::int64_t hidden = context_.model().hidden;
-    const BufferId own = rows_in(name + ".scattered", n / gathered() / hidden, traded_room(), hidden,
-                                 traded ? Lifetime::slot : lifetime);
-    builder_.op(name + ".reduce_scatter", Collective{CollectiveKind::reduce_scatter, context_.groups.tensor, n},
-                context_.compute, {{rows}}, {{own}}, StreamKind::tensor);
-    rows = own;
+    rows = scatter(name, rows, before);
+    if (along != nullptr) along->from = scatter(name + ".along", along->from, along_before);
   }
-  return trade(name, rows, true, lifetime);
+  return trade(name, rows, true, lifetime, along);
 }
 
 }  // namespace rehearse::lower

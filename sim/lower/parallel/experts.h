@@ -45,8 +45,12 @@ class ExpertExchange {
   std::int64_t expected() const;
   // A buffer of `room` rows of this width as its first `rows`: itself, or a view. An activation where backward reads
   // it, workspace where not.
+  BufferId rows_in(const std::string& name, std::int64_t rows, std::int64_t room, std::int64_t width, Lifetime lifetime,
+                   DType type);
   BufferId rows_in(const std::string& name, std::int64_t rows, std::int64_t room, std::int64_t width,
-                   Lifetime lifetime);
+                   Lifetime lifetime) {
+    return rows_in(name, rows, room, width, lifetime, context_.compute);
+  }
 
   // Whether a rank's rows are only known after routing: without a capacity, from several sources. Their counts are
   // gathered, unless all that they are made of is.
@@ -59,13 +63,18 @@ class ExpertExchange {
   // How many rows each of this rank's experts has, f32 [own experts].
   BufferId loads() const { return loads_; }
 
-  // Rows of this rank's tokens, sorted by experts, -> rows of this rank's experts, sorted by these; `from` itself with
-  // one source. With a capacity [experts, capacity, hidden] -> [own experts, sources * capacity, hidden].
-  // `beside`: adds what is computed while they are on their way.
+  // Rows of any width and type. Of this rank's tokens, sorted by experts, -> rows of this rank's experts, sorted by
+  // these; `from` itself with one source. With a capacity [experts, capacity, hidden] -> [own experts, sources *
+  // capacity, hidden]. `beside`: adds what is computed while they are on their way. `along`: goes the same way, in a
+  // trade of its own, or where rows are forwarded in the same one.
+  struct Along {
+    BufferId from = -1, to = -1;
+    Lifetime lives = Lifetime::slot;  // of `to`
+  };
   BufferId to_experts(const std::string& name, BufferId from, Lifetime lifetime,
-                      const std::function<void()>& beside = {});
+                      const std::function<void()>& beside = {}, Along* along = nullptr);
   // The way back; with tensor and sequence parallelism `from` is one of the tensor group's terms of a sum.
-  BufferId to_tokens(const std::string& name, BufferId from, Lifetime lifetime);
+  BufferId to_tokens(const std::string& name, BufferId from, Lifetime lifetime, Along* along = nullptr);
 
  private:
   std::int64_t gathered() const { return context_.sequence_parallel ? context_.expert_tensor : 1; }
@@ -84,7 +93,10 @@ class ExpertExchange {
   }
   // Whether rows are in another order after the trade.
   bool sorts() const { return own_experts() > 1 && sources() > 1; }
-  BufferId trade(const std::string& name, BufferId from, bool back, Lifetime lifetime);
+  bool forwards() const { return context_.plan().expert_dispatch == plan::ExpertDispatch::forwarding; }
+  BufferId trade(const std::string& name, BufferId from, bool back, Lifetime lifetime, Along* along);
+  BufferId gather(const std::string& name, BufferId rows, Lifetime lifetime);
+  BufferId scatter(const std::string& name, BufferId rows, Lifetime lifetime);
   void ordered_before();
   BufferId sort(const std::string& name, BufferId from, bool by_expert, Lifetime lifetime);
 

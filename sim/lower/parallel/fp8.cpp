@@ -30,10 +30,10 @@ std::int64_t fp8_columns(const Context& context, const std::vector<std::int64_t>
   return context.scenario.purpose == plan::Purpose::perform ? shape.back() : 0;
 }
 
-BufferId emit_amax(const Context& context, RoleBuilder& builder, const std::string& name, BufferId x, bool shared) {
+BufferId emit_amax(const Context& context, RoleBuilder& builder, const std::string& name, const Elementwise& shape,
+                   const std::vector<Operand>& reads, bool shared) {
   const BufferId largest = builder.workspace(builder.here(name + ".amax"), DType::f32, {1});
-  builder.op(name + ".fp8_amax", Elementwise{ElementwiseFn::fp8_amax, builder.buffer(x).elements()}, context.compute,
-             {{x}}, {{largest}});
+  builder.op(name + ".fp8_amax", shape, context.compute, reads, {{largest}});
   if (!shared) return largest;
   Collective reduce{CollectiveKind::all_reduce, context.groups.tensor, 1};
   reduce.reduce = program::ReduceOp::max;
@@ -41,21 +41,42 @@ BufferId emit_amax(const Context& context, RoleBuilder& builder, const std::stri
   return largest;
 }
 
-BufferId Fp8Operands::copy_of(BufferId x, const std::string& suffix, DType type, Lifetime lifetime) {
-  const program::Buffer& b = builder_.buffer(x);
-  return builder_.activation(b.name + suffix, type, {format_.size(b.elements())}, lifetime);
+BufferId Fp8Operands::copy_of(BufferId x, const std::string& suffix, DType type, Lifetime lifetime, bool columns) {
+  const program::Buffer b = builder_.buffer(x);
+  const std::int64_t size = columns ? column_size(b.elements(), b.shape.back()) : format_.size(b.elements());
+  return builder_.activation(b.name + suffix, type, {size}, lifetime);
+}
+
+// Where rows are in groups, `reads` has their numbers last.
+Elementwise Fp8Operands::shape(ElementwiseFn fn, std::int64_t elements, std::int64_t cols,
+                               std::vector<Operand>& reads) const {
+  Elementwise e{fn, elements, fp8_columns(context_, {cols})};
+  e.groups = row_groups_;
+  const BufferId loads = loads_ ? loads_() : -1;
+  e.counted = loads >= 0;
+  if (e.counted) reads.push_back({loads});
+  return e;
 }
 
 void Fp8Operands::cast(const std::string& name, BufferId x, BufferId row, BufferId column, DType type,
-                       bool shared_scale) {
+                       bool shared_scale, bool at_random) {
   std::vector<Operand> reads{{x}}, writes;
-  if (format_.amax) reads.push_back({emit_amax(context_, builder_, name, x, shared_scale)});
+  const std::int64_t elements = builder_.buffer(x).elements(), cols = builder_.buffer(x).shape.back();
+  if (format_.amax) {
+    std::vector<Operand> all{{x}};
+    Elementwise pass = shape(ElementwiseFn::fp8_amax, elements, cols, all);
+    reads.push_back({emit_amax(context_, builder_, name, pass, all, shared_scale)});
+  }
   if (format_.transform) {
-    const std::int64_t elements = builder_.buffer(x).elements();
-    builder_.op(name + ".fp8_cast", Elementwise{ElementwiseFn::fp8_cast, elements}, type, reads, {{row}});
-    if (column >= 0)
-      builder_.op(name + ".hadamard_cast", Elementwise{ElementwiseFn::hadamard_cast, elements}, type, reads,
-                  {{column}});
+    const auto one = [&](const char* suffix, ElementwiseFn fn, BufferId copy) {
+      std::vector<Operand> from = reads, to{{copy}};
+      parameters_.fp8_scales().of_cast(name + suffix, {copy}, from, to);
+      Elementwise e = shape(fn, elements, cols, from);
+      e.at_random = at_random;
+      builder_.op(name + suffix, e, type, from, to);
+    };
+    one(".fp8_cast", ElementwiseFn::fp8_cast, row);
+    if (column >= 0) one(".hadamard_cast", ElementwiseFn::hadamard_cast, column);
     return;
   }
   std::vector<BufferId> copies{row};
@@ -63,9 +84,8 @@ void Fp8Operands::cast(const std::string& name, BufferId x, BufferId row, Buffer
   for (const BufferId to : copies) writes.push_back({to});
   parameters_.fp8_scales().of_cast(name, copies, reads, writes);
   const ElementwiseFn fn = column >= 0 ? ElementwiseFn::fp8_cast_transpose : ElementwiseFn::fp8_cast;
-  builder_.op(name + (column >= 0 ? ".fp8_cast_transpose" : ".fp8_cast"),
-              Elementwise{fn, builder_.buffer(x).elements(), fp8_columns(context_, builder_.buffer(x).shape)}, type,
-              reads, writes);
+  const Elementwise e = shape(fn, elements, cols, reads);
+  builder_.op(name + (column >= 0 ? ".fp8_cast_transpose" : ".fp8_cast"), e, type, reads, writes);
   if (groups_ == 1) return;
   builder_.takes_launches(std::llround(static_cast<double>(groups_) * context_.profile().fp8_cast_launches));
 }
@@ -75,10 +95,11 @@ void Fp8Operands::cast_input(BufferId x, bool gathered) {
   Copies& c = inputs_[x];
   const bool again = context_.profile().fp8_casts_again || !trains(), columns = trains() && keeps_columns(gathered);
   if (c.row < 0) {
-    c.row = copy_of(x, suffix_ + ".fp8", format_.operand, columns || again ? Lifetime::slot : saved_);
-    if (columns) c.column = copy_of(x, suffix_ + ".fp8.columns", format_.operand, again ? Lifetime::slot : saved_);
+    c.row = copy_of(x, suffix_ + ".fp8", format_.operand, columns || again ? Lifetime::slot : lives(x), false);
+    if (columns)
+      c.column = copy_of(x, suffix_ + ".fp8.columns", format_.operand, again ? Lifetime::slot : lives(x), true);
   }
-  cast(name, x, c.row, c.column, format_.operand, spread(gathered));
+  cast(name, x, c.row, c.column, format_.operand, spread(gathered), false);
   c.made_in = builder_.current_body();
 }
 
@@ -90,12 +111,14 @@ BufferId Fp8Operands::all_gather(const std::string& name, BufferId shard, std::i
 }
 
 BufferId Fp8Operands::transposed(const std::string& name, BufferId row, std::int64_t width) {
-  const program::Buffer& b = builder_.buffer(row);
-  const BufferId column = builder_.workspace(builder_.here(name + ".columns"), b.dtype, b.shape);
-  builder_.op(
-      name + ".fp8_transpose",
-      Elementwise{ElementwiseFn::fp8_transpose, builder_.buffer(row).elements(), fp8_columns(context_, {width})},
-      builder_.buffer(row).dtype, {{row}}, {{column}});
+  const program::Buffer b = builder_.buffer(row);
+  const std::int64_t elements = format_.blocks ? format_.elements(b.elements()) : b.elements();
+  const BufferId column =
+      builder_.workspace(builder_.here(name + ".columns"), b.dtype,
+                         row_groups_ > 1 ? std::vector<std::int64_t>{column_size(elements, width)} : b.shape);
+  std::vector<Operand> reads{{row}};
+  const Elementwise e = shape(ElementwiseFn::fp8_transpose, b.elements(), width, reads);
+  builder_.op(name + ".fp8_transpose", e, b.dtype, reads, {{column}});
   parameters_.fp8_scales().share(column, row);
   return column;
 }
@@ -115,7 +138,7 @@ BufferId Fp8Operands::input(const std::string& name, BufferId x, bool gathered, 
 
 void Fp8Operands::keep_input(BufferId x) {
   if (is_narrow(builder_.buffer(x).dtype)) return;
-  const bool kept = saved_ == Lifetime::micro_batch && !context_.profile().fp8_casts_again;
+  const bool kept = lives(x) == Lifetime::micro_batch && !context_.profile().fp8_casts_again;
   if (const auto found = inputs_.find(x);
       found != inputs_.end() && (kept || found->second.made_in == builder_.current_body()))
     return;
@@ -133,17 +156,21 @@ BufferId Fp8Operands::kept_input(const std::string& name, BufferId x, bool gathe
 BufferId Fp8Operands::by_columns(const std::string& name, BufferId x, bool gathered, BufferId kept) {
   const bool cast_before = is_narrow(builder_.buffer(x).dtype);
   const bool columns = !cast_before && keeps_columns(gathered);
-  return columns || !format_.columns ? kept : transposed(name, kept, builder_.buffer(x).shape.back());
+  if (columns || !format_.columns) return kept;
+  const std::int64_t width = builder_.buffer(x).shape.back();
+  return transposed(name, kept, cast_before && format_.blocks ? format_.elements(width) : width);
 }
 
 Fp8Operands::Pair Fp8Operands::gradient(const std::string& name, BufferId dy, bool gathered, std::int64_t width) {
+  if (is_narrow(builder_.buffer(dy).dtype)) return {dy, transposed(name, dy, width)};
   const bool columns = trains() && keeps_columns(gathered);
-  const auto copy = [&](const char* suffix) {
-    return builder_.workspace(builder_.here(name + suffix), format_.gradient,
-                              {format_.size(builder_.buffer(dy).elements())});
+  const std::int64_t elements = builder_.buffer(dy).elements();
+  const auto copy = [&](const char* suffix, std::int64_t size) {
+    return builder_.workspace(builder_.here(name + suffix), format_.gradient, {size});
   };
-  Pair pair{copy(".fp8"), columns ? copy(".fp8.columns") : -1};
-  cast(name, dy, pair.row, pair.column, format_.gradient, spread(gathered));
+  Pair pair{copy(".fp8", format_.size(elements)),
+            columns ? copy(".fp8.columns", column_size(elements, builder_.buffer(dy).shape.back())) : -1};
+  cast(name, dy, pair.row, pair.column, format_.gradient, spread(gathered), true);
   if (spread(gathered)) {
     pair.row = all_gather(name, pair.row, width);
     if (columns) pair.column = all_gather(name + ".columns", pair.column, width);

@@ -25,7 +25,9 @@
 // Leaves out: casts that a framework fuses into activations, kernels of experts one by one.
 #pragma once
 
+#include <functional>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -40,6 +42,8 @@ struct Fp8Format {
   explicit Fp8Format(const Context& context);
   // Elements of a copy and its scales, in bytes.
   std::int64_t size(std::int64_t elements) const { return elements / packed + elements * scale_bytes / block; }
+  // Of so many bytes, of 8-bit elements.
+  std::int64_t elements(std::int64_t bytes) const { return bytes * block / (block + scale_bytes); }
 
   bool amax = false;       // a pass for the largest value before a cast
   bool blocks = false;     // scales of blocks
@@ -67,7 +71,15 @@ class Fp8Operands {
         groups_(groups) {}
 
   bool on() const { return on_; }
-  // Forward: x [rows, width] by rows. x may be an 8-bit copy by rows itself. `gathered`: of a shard of the sequence,
+  // Of rows in groups, experts', whose copies by columns programs that are performed keep apart. `loads`: f32 [groups],
+  // how many rows each has; -1: as many each.
+  void set_row_groups(std::int64_t groups, std::function<BufferId()> loads) {
+    if (context_.scenario.purpose == plan::Purpose::perform) row_groups_ = groups, loads_ = std::move(loads);
+  }
+  // Backward makes x again before it reads it: no copy of it is kept.
+  void made_again(BufferId x) { again_.insert(x); }
+  // Forward: x [rows, width] by rows. x may be an 8-bit copy by rows itself, with scales of blocks [rows, bytes of a
+  // row]; its copy by columns is then cast of what it stands for. `gathered`: of a shard of the sequence,
   // all of it.
   BufferId input(const std::string& name, BufferId x, bool gathered, std::int64_t width);
   // Backward: the same by columns, in three steps. Casts x where its copy was not kept; that copy, of all of the
@@ -75,7 +87,7 @@ class Fp8Operands {
   void keep_input(BufferId x);
   BufferId kept_input(const std::string& name, BufferId x, bool gathered, std::int64_t width);
   BufferId by_columns(const std::string& name, BufferId x, bool gathered, BufferId kept);
-  // The output's gradient, by rows and by columns.
+  // The output's gradient, by rows and by columns; it may be a copy by rows as well.
   struct Pair {
     BufferId row = -1, column = -1;
   };
@@ -88,12 +100,21 @@ class Fp8Operands {
   };
   // Adapters' frozen weights have no gradients, which alone read copies by columns of what goes in and comes out.
   bool trains() const { return !context_.scenario.training.lora(); }
+  Lifetime lives(BufferId x) const { return again_.contains(x) ? Lifetime::slot : saved_; }
   Lifetime gathered_lives() const { return context_.profile().keeps_gathered_input ? saved_ : Lifetime::slot; }
   bool spread(bool gathered) const { return gathered && sequence_.on(); }
   // Whether forward keeps the copy by columns of what is (not) gathered.
   bool keeps_columns(bool gathered) const { return format_.blocks || (format_.columns && !spread(gathered)); }
-  BufferId copy_of(BufferId x, const std::string& suffix, DType type, Lifetime lifetime);
-  void cast(const std::string& name, BufferId x, BufferId row, BufferId column, DType type, bool shared_scale);
+  BufferId copy_of(BufferId x, const std::string& suffix, DType type, Lifetime lifetime, bool columns);
+  // Of a copy by columns, whose groups may end with a block that is not full.
+  std::int64_t column_size(std::int64_t elements, std::int64_t cols) const {
+    const std::int64_t ends = row_groups_ > 1 && format_.blocks ? row_groups_ * cols * format_.scale_bytes : 0;
+    return format_.size(elements) + ends;
+  }
+  program::Elementwise shape(program::ElementwiseFn fn, std::int64_t elements, std::int64_t cols,
+                             std::vector<Operand>& reads) const;
+  void cast(const std::string& name, BufferId x, BufferId row, BufferId column, DType type, bool shared_scale,
+            bool at_random);
   void cast_input(BufferId x, bool gathered);
   BufferId all_gather(const std::string& name, BufferId shard, std::int64_t width, Lifetime lifetime = Lifetime::slot);
   BufferId transposed(const std::string& name, BufferId row, std::int64_t width);
@@ -106,9 +127,11 @@ class Fp8Operands {
   bool on_;
   Lifetime saved_;
   std::string suffix_;
-  std::int64_t groups_ = 1;
+  std::int64_t groups_ = 1, row_groups_ = 1;
+  std::function<BufferId()> loads_;
   std::map<BufferId, Copies> inputs_;
   std::map<BufferId, bool> gathered_;
+  std::set<BufferId> again_;
   GatheredInputs whole_;
 };
 
@@ -116,7 +139,13 @@ class Fp8Operands {
 // they are simulated.
 std::int64_t fp8_columns(const Context& context, const std::vector<std::int64_t>& shape);
 
-// The pass for the largest value of x; the largest over the tensor group if `shared`. f32 [1].
-BufferId emit_amax(const Context& context, RoleBuilder& builder, const std::string& name, BufferId x, bool shared);
+// The pass `shape` for the largest value of what is first in `reads`; the largest over the tensor group if `shared`.
+// f32 [1].
+BufferId emit_amax(const Context& context, RoleBuilder& builder, const std::string& name,
+                   const program::Elementwise& shape, const std::vector<Operand>& reads, bool shared);
+inline BufferId emit_amax(const Context& context, RoleBuilder& builder, const std::string& name, BufferId x) {
+  return emit_amax(context, builder, name, {program::ElementwiseFn::fp8_amax, builder.buffer(x).elements()}, {{x}},
+                   false);
+}
 
 }  // namespace rehearse::lower

@@ -76,7 +76,7 @@ void ParameterStore::cast_fp8(Param& p, bool row, bool column) {
   const bool transposes = column && format.columns;
   std::vector<Operand> reads{{p.value}}, writes;
   if (format.amax) {
-    if (p.amax_in != builder_.current_body()) p.amax = emit_amax(context_, builder_, p.spec.name, p.value, false);
+    if (p.amax_in != builder_.current_body()) p.amax = emit_amax(context_, builder_, p.spec.name, p.value);
     p.amax_in = builder_.current_body();
     reads.push_back({p.amax});
   }
@@ -88,6 +88,7 @@ void ParameterStore::cast_fp8(Param& p, bool row, bool column) {
   Elementwise cast{transposes ? ElementwiseFn::fp8_cast_transpose : ElementwiseFn::fp8_cast, p.elements};
   cast.cols = fp8_columns(context_, p.local_shape);
   cast.square = true;
+  if (cast.cols > 0 && p.spec.experts) cast.groups = p.local_shape.front();
   builder_.op(p.spec.name + (transposes ? ".fp8_cast_transpose" : ".fp8_cast"), cast, format.operand, reads, writes);
   if (row || !transposes) p.row_in = builder_.current_body();
   if (column) p.column_in = builder_.current_body();

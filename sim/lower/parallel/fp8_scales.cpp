@@ -51,7 +51,7 @@ void Fp8Scales::of_cast(const std::string& tensor, const std::vector<BufferId>& 
     if (amax_ >= 0) writes.push_back({amax_});
     return;
   }
-  if (context_.scales_of_blocks()) return;
+  if (!has_scales()) return;
   if (amax_ >= 0) {
     reads.push_back({slot(tensor, window_, ".fp8_window")});
     writes.push_back({slot(tensor, amax_, ".fp8_largest")});
@@ -77,7 +77,7 @@ void Fp8Scales::share(BufferId copy, BufferId other) {
 }
 
 void Fp8Scales::of_product(std::vector<Operand>& reads) const {
-  if (!performed() || context_.scales_of_blocks()) return;
+  if (!performed() || !has_scales()) return;
   for (const std::size_t i : {0U, 1U}) {
     const BufferId of = reads.at(i).buffer;
     const program::Buffer& b = builder_.buffer(of);

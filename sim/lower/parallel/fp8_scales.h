@@ -1,5 +1,6 @@
-// Scales of whole tensors (recipes delayed and tensorwise) in programs that are performed. Simulated programs leave
-// them out: they are 4 bytes of each copy, and of delayed scaling a history of 4 KiB for each tensor that is cast.
+// Scales of whole tensors (recipes delayed and tensorwise, and 4 bits) in programs that are performed. Simulated
+// programs leave them out: they are 4 bytes of each copy, and of delayed scaling a history of 4 KiB for each tensor
+// that is cast.
 //
 // A copy has a buffer beside it, f32 [1], of the same lifetime: what its elements are multiplied by. The cast writes it
 // and products read it, as their last two operands. Delayed scaling keeps three tables for all tensors that a stage
@@ -41,6 +42,8 @@ class Fp8Scales {
   void emit_update();
 
  private:
+  // Of whole tensors: alone, or in 4 bits besides those of blocks.
+  bool has_scales() const { return !context_.scales_of_blocks() || context_.scenario.training.four_bits(); }
   bool performed() const { return context_.scenario.purpose == plan::Purpose::perform; }
   BufferId slot(const std::string& tensor, BufferId table, const std::string& what);
 

@@ -39,6 +39,9 @@ class TensorParallel {
     lora_.add(unit, name, weight, spec);
   }
 
+  // Backward makes the input `in` again before it reads it.
+  void made_again(BufferId in) { fp8_.made_again(in); }
+
   // Whether the product with `weight` has something to train: the weight or its adapter.
   bool trains(ParamId weight) const { return parameters_.trains(weight) || lora_.has(weight); }
 

@@ -163,6 +163,7 @@ std::string dump(const Scenario& s) {
                      static_cast<int>(p.recompute));
   out += fmt::format(" {} {} {} {}", p.recompute_layers, p.recompute_every, static_cast<int>(p.fused_epilogues),
                      p.recompute_latent);
+  out += fmt::format(" {} {} {}", p.recompute_norms, p.recompute_expert_activation, p.weigh_in_experts);
   for (const Axis axis : p.rank_order) out += fmt::format(" {}", static_cast<int>(axis));
   out += fmt::format(" {} {} {} {} {} {} {} {} {}", static_cast<int>(p.context_kind), p.zero_group, p.replicas,
                      p.expert_tensor, static_cast<int>(p.expert_dispatch), p.overlap_expert_exchange,
@@ -184,6 +185,7 @@ std::string dump(const Scenario& s) {
                      t.lr_schedule, t.warmup_steps, t.clip, t.loss_scale, t.loss_scale_interval, t.seed);
   out += fmt::format(" {} {} {} {} {}", static_cast<int>(t.fp8_recipe), t.fp8_bf16_layers, t.fp8_transposes,
                      t.fp8_params, static_cast<int>(t.moments));
+  out += fmt::format(" {} {} {}", t.fp8_dispatch, t.fp8_activation_input, t.e5m6_attention_output);
   out += fmt::format(" {} {} {} {}", t.lora_rank, t.lora_alpha, t.lora_qkv && t.lora_proj, t.lora_fc1 && t.lora_fc2);
   out += fmt::format(" {} {} {} {}", t.base_batch, t.base_lr, t.deterministic, t.fill_uninitialized);
   out += fmt::format(" {} {} {} {}", static_cast<int>(t.documents), t.document_length, t.document_sigma,

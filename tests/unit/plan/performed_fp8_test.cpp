@@ -17,6 +17,7 @@ TEST(PerformedPrecision, EightBitsThatAreNotPerformedAreSaid) {
   };
   for (const char* recipe : {"delayed", "tensorwise", "mxfp8"})
     EXPECT_EQ(performed(std::string("precision: fp8, fp8_recipe: ") + recipe), Texts{}) << recipe;
+  EXPECT_EQ(performed("precision: nvfp4"), Texts{});
   EXPECT_EQ(performed("precision: fp8, fp8_recipe: blockwise", "family: gpt, layers: 2", {"plan.micro_batch=2"}),
             Texts{});
   const std::string experts = "family: moe, layers: 2, experts: 4, experts_per_token: 2, expert_ffn_hidden: 64";
@@ -25,9 +26,27 @@ TEST(PerformedPrecision, EightBitsThatAreNotPerformedAreSaid) {
       "qk_rope_head_dim: 8, v_head_dim: 16";
   const std::string gpt = "family: gpt, layers: 2";
   const std::tuple<std::string, std::string, Texts, std::string> refused[] = {
-      {"precision: nvfp4", gpt, {}, "training.precision: 4-bit products are simulated, and not performed yet"},
-      {"precision: fp8", experts, {}, "training.precision: 8-bit products of experts are simulated, and not performed"},
-      {"precision: fp8", latent, {}, "training.precision: 8-bit products of latent attention are simulated, and not"},
+      {"precision: nvfp4",
+       experts,
+       {},
+       "training.precision: 4-bit products of experts are simulated, and not performed"},
+      {"precision: nvfp4", latent, {}, "training.precision: 4-bit products of latent attention are simulated, and not"},
+      {"precision: nvfp4",
+       gpt,
+       {"cluster.gpus=2", "plan.tensor=2", "plan.sequence_parallel=true"},
+       "training.precision: shards of a sequence that are transformed have scales of their own"},
+      {"precision: nvfp4",
+       gpt,
+       {"model.hidden=120"},
+       "blocks of 16 elements do not divide model.hidden = 120 (multiples"},
+      {"precision: fp8, fp8_recipe: mxfp8",
+       latent,
+       {},
+       "blocks of 32 elements do not divide model.kv_lora_rank with model.qk_rope_head_dim = 40 (multiples, or"},
+      {"precision: fp8, fp8_recipe: blockwise",
+       experts,
+       {"plan.micro_batch=2"},
+       "blocks of 128 elements do not divide model.expert_ffn_hidden of a rank = 64 (multiples"},
       {"precision: fp8, fp8_params: true", gpt, {}, "training.fp8_params: weights in 8 bits alone are simulated, and"},
       {"precision: fp8, fp8_recipe: blockwise",
        gpt,

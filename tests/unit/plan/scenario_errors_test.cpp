@@ -113,7 +113,7 @@ TEST(ScenarioErrors, WeightsInEightBitsAloneAreOfEightBitProducts) {
             Texts{});
 }
 
-TEST(ScenarioErrors, FourBitsAreOfBlocksAndSimulatedOnly) {
+TEST(ScenarioErrors, FourBitsAreOfBlocks) {
   EXPECT_EQ(problems(small("training: {precision: nvfp4}\n")), Texts{});
   EXPECT_EQ(problems(small("training: {precision: nvfp4, grad_dtype: bf16}\n")), Texts{});
   const Texts ends = problems(small("training: {precision: nvfp4, fp8_bf16_layers: 6}\n"));
@@ -122,10 +122,6 @@ TEST(ScenarioErrors, FourBitsAreOfBlocksAndSimulatedOnly) {
   const Texts held = problems(small("training: {precision: nvfp4, fp8_params: true}\n"));
   ASSERT_EQ(held.size(), 1U);
   EXPECT_NE(held[0].find("training.fp8_params: is of 8-bit products"), std::string::npos) << held[0];
-  const Texts performed = problems(small("training: {precision: nvfp4}\n"), {}, Purpose::perform);
-  ASSERT_EQ(performed.size(), 1U);
-  EXPECT_NE(performed[0].find("4-bit products are simulated, and not performed yet"), std::string::npos)
-      << performed[0];
 }
 
 TEST(ScenarioErrors, AdaptersHaveARankAndTargets) {
