@@ -220,7 +220,7 @@ void Network::log_again(std::size_t first, std::int64_t times, Time period, Part
   log_.reserve(log_.size() + all.size() * static_cast<std::size_t>(times));
   for (std::int64_t time = 1; time <= times; ++time)
     for (const Flown& flown : all)
-      if (defined_[flown.defined].part == part)
+      if (!part.exists() || defined_[flown.defined].part == part)
         log_.push_back({flown.defined, flown.begin + period * time, flown.end + period * time});
 }
 

@@ -66,8 +66,8 @@ class Network {
   };
   void open_log() { logging_ = true; }
   void close_log() { logging_ = false; }
-  // What has ended of a part's since the log's entry number `first` ended once more, so many times, `period` later each
-  // time.
+  // What has ended of a part's (none: of all) since the log's entry number `first` ended once more, so many times,
+  // `period` later each time.
   void log_again(std::size_t first, std::int64_t times, Time period, PartId part);
   // From now on what a part loads each port with counts as the most it has loaded it with since, also while it loads it
   // with less. parts_meet(): a port has been overloaded so by a part that is watched and by others together. False, and

@@ -52,17 +52,7 @@ Rounds::Rounds(Options::Rounds simulated, Clock& clock, const IdVector<JobId, Jo
       matching_(matching),
       network_(network) {
   if (simulated == Options::Rounds::all || irregular(codes, jobs, ranks)) return;
-  of_ = parts_of_rounds(ranks, matching, simulated == Options::Rounds::unlike_by_part);
-  std::map<const RoleCode*, program::Repetition> repeats;
-  for (std::size_t p = 0; p < of_.ranks.size(); ++p) {
-    const RankInfo& first = ranks[of_.ranks[p].front()];
-    if (!first.main_stream.exists()) continue;
-    if (!repeats.contains(first.code)) repeats[first.code] = program::repetition_of(*first.code->role);
-    if (repeats[first.code].times == 0) continue;
-    Part& part = parts_.emplace_back();
-    part.id = PartId(p), part.ranks = &of_.ranks[p], part.watched = first.main_stream;
-    part.repeats = repeats[first.code];
-  }
+  part(simulated == Options::Rounds::unlike_by_part);
   if (parts_.empty()) return;
   for (const RankInfo& rank : ranks) {
     std::vector<Waited>& waited = waited_[rank.code];
@@ -82,6 +72,22 @@ Rounds::Rounds(Options::Rounds simulated, Clock& clock, const IdVector<JobId, Jo
   }
 }
 
+// What is left out together: of each part, or not `apart` of all ranks.
+void Rounds::part(bool apart) {
+  of_ = parts_of_rounds(ranks_, matching_, apart);
+  parts_.clear();
+  std::map<const RoleCode*, program::Repetition> repeats;
+  for (std::size_t p = 0; p < of_.ranks.size(); ++p) {
+    const RankInfo& first = ranks_[of_.ranks[p].front()];
+    if (!first.main_stream.exists()) continue;
+    if (!repeats.contains(first.code)) repeats[first.code] = program::repetition_of(*first.code->role);
+    if (repeats[first.code].times == 0) continue;
+    Part& part = parts_.emplace_back();
+    part.id = PartId(p), part.ranks = &of_.ranks[p], part.watched = first.main_stream;
+    part.repeats = repeats[first.code];
+  }
+}
+
 void Rounds::look_at_parts() {
   for (Part& part : parts_) {
     if (part.back > Time() && clock_.now() >= part.back) come_back(part);
@@ -91,11 +97,27 @@ void Rounds::look_at_parts() {
       REHEARSE_CHECK(!part.open, "a period of rounds goes on over the end of its step");
       part.past.clear();
       part.looked = 0;
+      if (part.alone_since >= 0) network_.unwatch(part.id);
+      part.alone_since = -1;
     }
     part.seen = place.slot, part.step = place.step;
     if (part.repeats.rounds_before(place.slot.value()) >= 0) look_at(part);
     if (parts_.empty()) return;
   }
+}
+
+// No part is left out any more apart from the others.
+void Rounds::leave_apart() {
+  for (const Part& part : parts_) {
+    if (of_.ranks.size() > 1 && (part.open || part.back > Time())) throw PartsMeet();
+    if (part.alone_since >= 0) network_.unwatch(part.id);
+  }
+}
+
+// Whether the part has been alone on its ports for a period; else it is watched from now on.
+bool Rounds::tried(Part& part, std::int32_t round, std::int32_t period) {
+  if (part.alone_since < 0 && network_.watch(part.id)) part.alone_since = round;
+  return part.alone_since >= 0 && round - part.alone_since >= period;
 }
 
 // A round of the part has begun.
@@ -108,7 +130,10 @@ void Rounds::look_at(Part& part) {
     return;
   }
   for (const PlanCode& plan : matching_.plans())
-    if (plan.steps.exists()) return parts_.clear();  // message by message
+    if (plan.steps.exists()) {  // message by message
+      leave_apart();
+      return parts_.clear();
+    }
   for (const Beginning& before : part.past) {
     if (before.period != now.round - before.round || before.period == 0) continue;
     now = read(part);
@@ -116,7 +141,7 @@ void Rounds::look_at(Part& part) {
     const std::int64_t times = growth && apart(part, before, now) ? periods(part, before, now) : 0;
     if (times < 2) break;
     now.period = before.period;
-    if (of_.ranks.size() > 1 && !network_.watch(part.id)) break;
+    if (of_.ranks.size() > 1 && !tried(part, now.round, before.period)) break;
     for (const RankId rank : *part.ranks) accounts_.set_stands_for(rank, times);
     part.open = Open{times, std::move(now), records_.kept(), network_.log().size()};
     return;
@@ -360,7 +385,7 @@ void Rounds::close(Part& part, const Beginning& now) {
     return of_.of_rank[rank] == part.id ? passed(rank, open.begin, now)->slots : 0;
   };
   records_.keep_again(open.records, left_out, period, slots_of);
-  network_.log_again(open.flown, left_out, period, part.id);
+  network_.log_again(open.flown, left_out, period, of_.ranks.size() == 1 ? PartId() : part.id);
   // What is to come is looked at as it is now.
   clock_.queue().postpone(away, [&](const Event& event) { return concerns(part, event); });
   StateMover mover(*growth, left_out);
@@ -400,6 +425,7 @@ bool Rounds::concerns(const Part& part, const Event& event) const {
 // Its time has come.
 void Rounds::come_back(Part& part) {
   network_.unwatch(part.id);
+  part.alone_since = -1;
   part.back = Time();
   next_back_ = Time::max();
   for (const Part& other : parts_)

@@ -19,7 +19,9 @@
 // are of its own ranks, and every port counts, from the beginning of the period that is simulated until the part is
 // back, the most that the part has loaded it with (Network::watch). Where that and what others load it with is more
 // than a port carries, the simulation is given up (PartsMeet) for one that leaves out rounds of all ranks together
-// alone. No stream is in an earlier step then, and the part's own cannot end without it.
+// alone; where they meet before a part is away, that goes on from there, and so that it rarely comes later, parts are
+// watched for a period first. No stream is in an
+// earlier step then, and the part's own cannot end without it.
 //
 // Left alone: simulations of every rank (--fold off), which are the oracle; noise, loaders, faults that come and go,
 // cores that ranks share, buffered messages, collectives message by message, and several jobs. Launches that come late
@@ -60,8 +62,12 @@ class Rounds {
 
   // At the end of an instant, the network settled: may leave out rounds. Throws PartsMeet.
   void look() {
-    if (network_.parts_meet()) throw PartsMeet();
-    if (parts_.empty() || (streams_.main_slots() == main_slots_ && clock_.now() < next_back_)) return;
+    if (parts_.empty()) return;
+    if (network_.parts_meet() && of_.ranks.size() > 1) {
+      leave_apart();
+      part(false);
+    }
+    if (streams_.main_slots() == main_slots_ && clock_.now() < next_back_) return;
     main_slots_ = streams_.main_slots();
     look_at_parts();
   }
@@ -93,7 +99,8 @@ class Rounds {
     std::deque<Beginning> past;  // of the step, the latest first
     int looked = 0;              // states read in the step
     std::optional<Open> open;
-    Time back;  // rounds are left out that would go on until then; Time(): none are
+    std::int32_t alone_since = -1;  // Network watches it from this round on; -1: no
+    Time back;                      // rounds are left out that would go on until then; Time(): none are
   };
   // What waits of a body look at (Wait).
   struct Waited {
@@ -108,6 +115,9 @@ class Rounds {
   };
 
   void look_at_parts();
+  void part(bool apart);
+  void leave_apart();
+  bool tried(Part& part, std::int32_t round, std::int32_t period);
   void look_at(Part& part);
   bool apart(const Part& part, const Beginning& before, const Beginning& now) const;
   bool own(const Part& part, RankId rank, const Segment& segment) const;
