@@ -69,7 +69,8 @@ Value* descend(Value& parent, const std::string& key) {
 }
 
 // Of files that were read before, the text and what it was parsed to without a problem: files of devices and topologies
-// are read again for every scenario, and several times for one. Safe for several threads.
+// are read again for every scenario, and several times for one; so are assignments, which a search has the same few of
+// for thousands of plans. Safe for several threads.
 class LastParsed {
  public:
   // nullptr: it has another text now, or is not known.
@@ -101,6 +102,16 @@ class LastParsed {
 LastParsed& last_parsed() {
   static LastParsed all;
   return all;
+}
+
+// What an assignment gives the key at `path`.
+std::unique_ptr<Value> parse_assigned(const std::string& path, const std::string& text, Diagnostics& diagnostics) {
+  const std::string assignment = path + "=" + text;
+  if (std::unique_ptr<Value> known = last_parsed().find(assignment, text)) return known;
+  const std::size_t problems = diagnostics.list().size();
+  std::unique_ptr<Value> value = detail::parse_yaml(detail::kCommandLineFile, text, path, diagnostics);
+  if (diagnostics.list().size() == problems) last_parsed().keep(assignment, text, *value);
+  return value;
 }
 
 }  // namespace
@@ -201,9 +212,10 @@ void Document::set(const std::string& assignment) {
     }
   }
   if (keys.size() > detail::kMaxDepth) return report("", fmt::format("nested more than {} levels", detail::kMaxDepth));
+  const std::string text = assignment.substr(equals + 1);
   std::unique_ptr<Value> value;
   try {
-    value = detail::parse_yaml(detail::kCommandLineFile, assignment.substr(equals + 1), path, *tree.diagnostics);
+    value = parse_assigned(path, text, *tree.diagnostics);
   } catch (const InputError& error) {
     for (Diagnostic problem : error.diagnostics()) {
       problem.line = problem.column = 0;

@@ -39,6 +39,10 @@ Outcome run(const std::vector<Job>& jobs, const cluster::Cluster& cluster, const
     Options every_rank = options;
     every_rank.fold = false;
     return Simulator(jobs, cluster, every_rank).run();
+  } catch (const PartsMeet&) {
+    Options together = options;
+    together.rounds = Options::Rounds::unlike;
+    return run(jobs, cluster, together);
   }
 }
 

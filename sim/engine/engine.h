@@ -44,11 +44,15 @@ std::shared_ptr<const ProgramLayout> lay_out_program(const program::Program& pro
                                                      const program::KernelKinds& kernels);
 
 struct Options {
-  int steps = 2;                    // simulated; the last one is the steady step reported (see Outcome)
-  int repeats = 0;                  // of several jobs: steps the reported one does at least; below `steps`: `steps`
-  Time launch_cost;                 // host time an op
-  bool arena = false;               // Job::arena
-  bool fold = true;                 // simulate one of the ranks that are alike (folding.h)
+  int steps = 2;       // simulated; the last one is the steady step reported (see Outcome)
+  int repeats = 0;     // of several jobs: steps the reported one does at least; below `steps`: `steps`
+  Time launch_cost;    // host time an op
+  bool arena = false;  // Job::arena
+  bool fold = true;    // simulate one of the ranks that are alike (folding.h)
+  // Rounds of micro-batches that are simulated (simulator/rounds.h): all; but for those that go as the ones before on
+  // all ranks together; or on ranks that meet no others meanwhile, which ends in a second simulation where they do.
+  // Without `fold` all are.
+  enum class Rounds : unsigned char { all, unlike, unlike_by_part } rounds = Rounds::unlike_by_part;
   std::vector<int> recorded_ranks;  // whose ops are recorded (of the last step)
   plan::Noise noise;
   std::int64_t sample = 0;  // of the noise's draws

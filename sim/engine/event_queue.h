@@ -6,8 +6,11 @@
 // on to another version; the owner drops stale ones.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
+#include <functional>
+#include <utility>
 #include <vector>
 
 #include "sim/base/units.h"
@@ -37,10 +40,24 @@ class EventQueue {
     buckets_[recent.bucket].push_back({target, version});
   }
 
-  // All that is to come comes later by so much.
-  void postpone(Time by) {
-    for (Instant& instant : heap_) instant.time = instant.time + by;
+  // Of what is to come all comes later by so much for which concerns(event).
+  template <class Concerns>
+  void postpone(Time by, const Concerns& concerns) {
+    std::vector<Instant> before;
+    before.swap(heap_);
     recent_.fill({kNoTime, 0});
+    std::vector<std::pair<Time, Event>> later;
+    for (const Instant& instant : before) {
+      std::vector<Event>& bucket = buckets_[instant.bucket];
+      const auto rest = std::stable_partition(bucket.begin(), bucket.end(), std::not_fn(concerns));
+      for (auto event = rest; event != bucket.end(); ++event) later.emplace_back(instant.time + by, *event);
+      bucket.erase(rest, bucket.end());
+      if (bucket.empty())
+        free_.push_back(instant.bucket);
+      else
+        push_instant(instant);
+    }
+    for (const auto& [time, event] : later) push(time, event.target, event.version);
   }
 
   // Moves events of the next time into `events`; there may be more of that time, in the queue already or pushed

@@ -75,11 +75,10 @@ class Histories {
     }
   }
   // All of it was later by so much.
-  void move(Time by) {
-    for (History& own : all_) {
-      own.known_to = own.known_to + by;
-      for (Stretch& stretch : own.stretches) stretch.from = stretch.from + by, stretch.to = stretch.to + by;
-    }
+  void move(Cause of, Time by) {
+    History& own = all_[of];
+    own.known_to = own.known_to + by;
+    for (Stretch& stretch : own.stretches) stretch.from = stretch.from + by, stretch.to = stretch.to + by;
   }
 
  private:

@@ -101,6 +101,7 @@ using ActivityId = Id<struct ActivityTag>;          // as defined in the network
 using StepsId = Id<struct StepsTag>;                // of a collective, as defined in StepRuns
 using PlanId = Id<struct PlanTag>;                  // how the transfers of a process group and size go
 using ProcessGroupId = Id<struct ProcessGroupTag>;  // an instance of a group, or a channel
+using PartId = Id<struct PartTag>;                  // ranks that meet no others for a while (simulator/round_parts.h)
 
 // Of a role's code (code.h).
 using SlotId = Id<struct SlotTag>;

@@ -163,7 +163,7 @@ PlanId Matching::make_plan(GroupState& state, std::int32_t size) {
     longest = std::max(longest, activity.min_duration);
     if (activity.min_duration <= Time() || plan.threads > 0 || plan.steps != nullptr) continue;
     const std::int64_t alike = counts == state.classes->activities.end() ? 1 : counts->second.at(a);
-    if (alike > 0) network_.define(activity, alike);
+    if (alike > 0) network_.define(activity, alike, state.part);
   }
   code.activities.last = network_.definitions();
   if (plan.steps != nullptr) {

@@ -68,6 +68,7 @@ struct GroupState {
   const Folding::JobClasses* classes = nullptr;  // of its job
   std::int32_t number = 0;                       // among them
   std::size_t first_plan = 0;                    // in Matching::plan_of_, one a size
+  PartId part = {};                              // that all its ranks are of; none: no one
 
   bool channel() const { return group->group < 0; }
 };
@@ -82,6 +83,9 @@ class Matching {
     return group_of_[static_cast<std::size_t>(first_sequence_[rank] + sequence)];
   }
   const GroupState& group(ProcessGroupId id) const { return groups_[id]; }
+  std::size_t groups() const { return groups_.size(); }
+  // Before anything is posted: the process group is one part's.
+  void set_part(ProcessGroupId id, PartId part) { groups_[id].part = part; }
 
   // The open transfer of `call`, made if this is the first post.
   TransferId find_or_open(ProcessGroupId group, std::int64_t call, std::int32_t size);

@@ -28,8 +28,9 @@ Network::Network(const cluster::Cluster& cluster, EventQueue& queue, std::uint32
 }
 
 // Of g alike activities that each put the same bytes on n of the c alike resources, g n / c put them on each of these.
-ActivityId Network::define(const collective::Activity& activity, std::int64_t alike) {
+ActivityId Network::define(const collective::Activity& activity, std::int64_t alike, PartId part) {
   Defined defined;
+  defined.part = part;
   defined.duration = activity.min_duration;
   defined.first = static_cast<std::int32_t>(uses_.size());
   REHEARSE_CHECK(defined.duration > Time(), "an activity that takes no time");
@@ -103,6 +104,56 @@ void Network::start(ActivityId id, std::int32_t owner, Time now, Factor factor) 
       port.users.each([&](const User& user) { heat(user); });
   }
   fresh_.push_back(slot);
+  if (!watched_.empty()) watch_load(what, true);
+}
+
+bool Network::watch(PartId part) {
+  Watched& watched = watched_.emplace_back(Watched{part, {}, {}});
+  watched.now.resize(ports_.size());
+  bool alone = true;
+  const std::vector<InFlight> flying = in_flight();
+  const auto for_own = [&](const auto& function) {
+    for (const InFlight& one : flying) {
+      const Defined& what = defined_[one.defined];
+      if (what.part != part) continue;
+      for (std::int32_t u = what.first; u < what.last; ++u) function(uses_[static_cast<std::size_t>(u)]);
+    }
+  };
+  for_own([&](const Use& use) { watched.now[static_cast<std::size_t>(use.port)] += use.load; });
+  watched.most = watched.now;
+  for_own([&](const Use& use) { alone = alone && !shared_out(use.port); });
+  if (!alone) watched_.pop_back();
+  return alone;
+}
+
+void Network::unwatch(PartId part) {
+  std::erase_if(watched_, [part](const Watched& watched) { return watched.part == part; });
+}
+
+// An activity has started, or ended.
+void Network::watch_load(const Defined& what, bool more) {
+  for (Watched& watched : watched_)
+    for (std::int32_t u = what.first; u < what.last && watched.part == what.part; ++u) {
+      const Use& use = uses_[static_cast<std::size_t>(u)];
+      const auto port = static_cast<std::size_t>(use.port);
+      watched.now[port] += more ? use.load : -use.load;
+      watched.most[port] = std::max(watched.most[port], watched.now[port]);
+    }
+  for (std::int32_t u = what.first; u < what.last && more; ++u)
+    parts_meet_ = parts_meet_ || shared_out(uses_[static_cast<std::size_t>(u)].port);
+}
+
+// Whether a part that is watched and others may overload the port together.
+bool Network::shared_out(std::int32_t id) const {
+  const Port& port = ports_[static_cast<std::size_t>(id)];
+  std::int64_t all = port.load, watched_most = 0, largest = 0;
+  for (const Watched& watched : watched_) {
+    const std::int64_t most = watched.most[static_cast<std::size_t>(id)];
+    all += most - watched.now[static_cast<std::size_t>(id)];
+    watched_most += most;
+    largest = std::max(largest, most);
+  }
+  return all > port.capacity && watched_most > 0 && largest < all;
 }
 
 // The port of this use is overloaded now.
@@ -149,6 +200,7 @@ std::int32_t Network::finish(std::uint32_t slot) {
   ++flight.version;
   if (logging_) log_.push_back({flight.defined, flight.begun, flight.end});
   leave(static_cast<std::int32_t>(slot), defined_[flight.defined]);
+  if (!watched_.empty()) watch_load(defined_[flight.defined], false);
   free_.push_back(static_cast<std::int32_t>(slot));
   return flight.owner;
 }
@@ -163,12 +215,13 @@ std::vector<Network::InFlight> Network::in_flight() const {
   return all;
 }
 
-void Network::log_again(std::size_t first, std::int64_t times, Time period) {
-  const std::size_t last = log_.size();
-  log_.reserve(last + (last - first) * static_cast<std::size_t>(times));
+void Network::log_again(std::size_t first, std::int64_t times, Time period, PartId part) {
+  const std::vector<Flown> all(log_.begin() + static_cast<std::ptrdiff_t>(first), log_.end());
+  log_.reserve(log_.size() + all.size() * static_cast<std::size_t>(times));
   for (std::int64_t time = 1; time <= times; ++time)
-    for (std::size_t i = first; i < last; ++i)
-      log_.push_back({log_[i].defined, log_[i].begin + period * time, log_[i].end + period * time});
+    for (const Flown& flown : all)
+      if (!part.exists() || defined_[flown.defined].part == part)
+        log_.push_back({flown.defined, flown.begin + period * time, flown.end + period * time});
 }
 
 void Network::set_capacity(cluster::ResourceId resource, std::int64_t per_s) {

@@ -42,11 +42,12 @@ class Network {
   Network(const cluster::Cluster& cluster, EventQueue& queue, std::uint32_t target_base, ResourceClasses classes = {});
 
   // Registers an activity of a plan, which stands for `alike` of them; the id is for start(). min_duration must be
-  // positive.
-  ActivityId define(const collective::Activity& activity, std::int64_t alike = 1);
+  // positive. `part`: whose ranks alone it is between.
+  ActivityId define(const collective::Activity& activity, std::int64_t alike = 1, PartId part = {});
   // The bytes of a defined activity begin to move; `owner` comes back from finish(). Its end is scheduled by settle().
   // They take `factor` (noise.h) times as long as alone they would.
   void start(ActivityId defined, std::int32_t owner, Time now, Factor factor = kFactorOne);
+  std::int32_t owner(std::uint32_t slot) const { return flights_[slot].owner; }
   bool current(std::uint32_t slot, std::uint32_t version) const { return flights_[slot].version == version; }
   // The end event of `slot` came up and is current. Returns the owner.
   std::int32_t finish(std::uint32_t slot);
@@ -65,8 +66,15 @@ class Network {
   };
   void open_log() { logging_ = true; }
   void close_log() { logging_ = false; }
-  // What has ended since the log's entry number `first` ended once more, so many times, `period` later each time.
-  void log_again(std::size_t first, std::int64_t times, Time period);
+  // What has ended of a part's (none: of all) since the log's entry number `first` ended once more, so many times,
+  // `period` later each time.
+  void log_again(std::size_t first, std::int64_t times, Time period, PartId part);
+  // From now on what a part loads each port with counts as the most it has loaded it with since, also while it loads it
+  // with less. parts_meet(): a port has been overloaded so by a part that is watched and by others together. False, and
+  // it is not watched: one is already.
+  bool watch(PartId part);
+  void unwatch(PartId part);
+  bool parts_meet() const { return parts_meet_; }
   // What is in flight, and whose it is; and of one of these its state.
   struct InFlight {
     std::int32_t owner;
@@ -117,6 +125,11 @@ class Network {
     Time duration;                     // alone
     std::int64_t bytes = 0;            // of its largest use
     std::int64_t limit = 0;            // bytes/s on its largest use, rounded up
+    PartId part;
+  };
+  struct Watched {
+    PartId part;
+    std::vector<std::int64_t> now, most;  // by port: as Port::load
   };
   // A use that is on an overloaded port.
   struct HotUse {
@@ -194,6 +207,8 @@ class Network {
     return classes_.any() ? classes_.of[static_cast<std::size_t>(resource)] : resource;
   }
   void touch(std::int32_t port);
+  void watch_load(const Defined& what, bool more);
+  bool shared_out(std::int32_t port) const;
   void settle_changes(Time now);
   void collect_component(std::int32_t port);
   void add_port(std::int32_t port);
@@ -210,6 +225,8 @@ class Network {
   std::vector<UseBytes> use_bytes_;
   std::vector<Flown> log_;
   bool logging_ = false;
+  std::vector<Watched> watched_;
+  bool parts_meet_ = false;
   IdVector<ActivityId, Defined> defined_;
   std::vector<Flight> flights_;
   std::vector<std::int32_t> free_, fresh_, touched_;

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <map>
+#include <mutex>
+#include <utility>
 
 #include "sim/base/check.h"
 #include "sim/base/text_check.h"
@@ -218,9 +220,19 @@ std::map<std::string_view, std::optional<Value>> defaults_of_table() {
   return all;
 }
 
+// What frameworks have as their defaults are a few texts, which every plan of a search reads again.
+std::optional<Value> parsed_once(const Key& key, const std::string& text) {
+  static std::mutex mutex;
+  static std::map<std::pair<std::string_view, std::string>, std::optional<Value>> known;
+  const std::lock_guard lock(mutex);
+  const auto found = known.find({key.path, text});
+  if (found != known.end()) return found->second;
+  return known.emplace(std::pair(key.path, text), parsed(key, text)).first->second;
+}
+
 std::optional<Value> default_value(const Key& key, const DefaultText& framework_default) {
   static const std::map<std::string_view, std::optional<Value>> table = defaults_of_table();
-  if (key.origin == Default::framework) return parsed(key, framework_default(key));
+  if (key.origin == Default::framework) return parsed_once(key, framework_default(key));
   const auto found = table.find(key.path);
   return found == table.end() ? std::nullopt : found->second;
 }

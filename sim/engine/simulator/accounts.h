@@ -9,20 +9,23 @@
 #include "sim/engine/breakdown.h"
 #include "sim/engine/histories.h"
 #include "sim/engine/ids.h"
-#include "sim/engine/simulator/clock.h"
 
 namespace rehearse::engine {
 
 class Accounts {
  public:
-  Accounts(const Clock& clock, std::size_t streams, std::size_t ranks)
-      : clock_(clock),
-        first_host_(static_cast<std::int32_t>(streams)),
+  Accounts(std::size_t streams, std::size_t ranks)
+      : first_host_(static_cast<std::int32_t>(streams)),
+        stands_for_(ranks, 1),
         breakdown_(ranks),
         histories_(streams + ranks) {}
 
   static Cause cause(StreamId stream) { return Cause(stream.value()); }
   Cause host(RankId rank) const { return Cause(first_host_ + rank.value()); }
+
+  // How often what the rank does now counts in what is added up (rounds.h).
+  std::int64_t stands_for(RankId rank) const { return stands_for_[rank]; }
+  void set_stands_for(RankId rank, std::int64_t times) { stands_for_[rank] = times; }
 
   // The step reported begins.
   void open(Time now) { breakdown_.open(now); }
@@ -30,7 +33,7 @@ class Accounts {
 
   // A main stream did `share` in [from, to), or waited for `by`.
   void add(RankId rank, result::Share share, Time from, Time to) {
-    breakdown_.add(rank, share, from, to, clock_.stands_for());
+    breakdown_.add(rank, share, from, to, stands_for(rank));
   }
   void add_wait(RankId rank, Cause by, Time from, Time to) {
     histories_.each(by, from, to, [&](result::Share share, Time begin, Time end) { add(rank, share, begin, end); });
@@ -38,7 +41,7 @@ class Accounts {
   // Another stream, or a host.
   Histories& histories() { return histories_; }
 
-  void count_ops(std::int64_t ops) { ops_ += ops * clock_.stands_for(); }
+  void count_ops(RankId rank, std::int64_t ops) { ops_ += ops * stands_for(rank); }
   std::int64_t ops() const { return ops_; }
   // Mean over the first ranks, ps, each counted `alike` times; they must have accounted for `window`.
   std::array<std::int64_t, result::kShares> mean(const std::vector<std::int64_t>& alike, Time window) const {
@@ -46,8 +49,8 @@ class Accounts {
   }
 
  private:
-  const Clock& clock_;
   std::int32_t first_host_;
+  IdVector<RankId, std::int64_t> stands_for_;
   Breakdown breakdown_;
   Histories histories_;
   std::int64_t ops_ = 0;

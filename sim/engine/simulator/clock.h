@@ -45,14 +45,6 @@ class Clock {
   bool empty() const { return queue_.empty(); }
   Time next() const { return queue_.next_time(); }  // Time::max(): nothing
   void advance(Time to) { now_ = to; }
-  // It is later by so much, and so is all that is to come.
-  void move(Time by) {
-    now_ = now_ + by;
-    queue_.postpone(by);
-  }
-  // How often what happens now counts in what is added up (rounds.h).
-  std::int64_t stands_for() const { return stands_for_; }
-  void set_stands_for(std::int64_t times) { stands_for_ = times; }
   // Events of this instant; dispatching them may bring up more.
   const std::vector<Event>& take() {
     queue_.take(instant_);
@@ -70,7 +62,7 @@ class Clock {
   EventQueue queue_;
   std::vector<Event> instant_;
   Time now_;
-  std::int64_t events_ = 0, stands_for_ = 1;
+  std::int64_t events_ = 0;
 };
 
 }  // namespace rehearse::engine

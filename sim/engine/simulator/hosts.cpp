@@ -80,7 +80,7 @@ void Hosts::pass(RankId rank, const SyncCode& sync) {
       static_cast<std::uint32_t>(host.step * static_cast<std::int32_t>(code.syncs.size()) + host.sync.value() + 1);
   host.base = std::max(clock_.now(), host.base + code.launch_cost * (issue - host.base_issue));
   host.base_issue = issue;
-  accounts_.count_ops(ranks_[rank].alike);
+  accounts_.count_ops(rank, ranks_[rank].alike);
   if (records_.wanted(rank, host.step)) records_.keep_sync(rank, sync, clock_.now(), host.base, host.ended);
   if (++host.sync == code.syncs.next()) {
     host.sync = SyncId(0);

@@ -99,7 +99,7 @@ class Kernels {
   void begin_on_cores(StreamId id);
 
   // How many ranks what one does counts for.
-  std::int64_t alike(RankId rank) const { return ranks_[rank].alike * clock_.stands_for(); }
+  std::int64_t alike(RankId rank) const { return ranks_[rank].alike * streams_.stands_for(rank); }
   // The kernel's duration in the run's state, noise and all.
   Time duration(const KernelRun& run, StreamId id, Position position) const {
     const Time time = run.table->kernel(position);

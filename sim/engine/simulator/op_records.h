@@ -35,7 +35,7 @@ class OpRecords {
   // launched all before it, passed at `passed`.
   void keep_sync(RankId rank, const SyncCode& sync, Time met, Time passed, Cause by);
   // What was kept since the record number `first` was kept once more, so many times, each time `period` later and
-  // slots_of(rank) slots further on.
+  // slots_of(rank) slots further on; 0: not that of this rank.
   std::size_t kept() const { return records_.size(); }
   template <class Slots>
   void keep_again(std::size_t first, std::int64_t times, Time period, const Slots& slots_of) {
@@ -43,9 +43,11 @@ class OpRecords {
     records_.reserve(last + (last - first) * static_cast<std::size_t>(times));
     for (std::int64_t time = 1; time <= times; ++time)
       for (std::size_t i = first; i < last; ++i) {
+        const std::int32_t slots = slots_of(RankId(records_[i].rank));
+        if (slots == 0) continue;
         result::OpRecord record = records_[i];
         record.start_ps += (period * time).ps();
-        record.slot += static_cast<std::int32_t>(slots_of(RankId(record.rank)) * time);
+        record.slot += static_cast<std::int32_t>(slots * time);
         records_.push_back(record);
       }
   }

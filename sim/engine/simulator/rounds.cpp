@@ -2,6 +2,7 @@
 #include "sim/engine/simulator/rounds.h"
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "sim/base/check.h"
@@ -34,8 +35,8 @@ std::vector<program::BodyId> bodies_of_segments(const RoleCode& code) {
 
 }  // namespace
 
-Rounds::Rounds(bool wanted, Clock& clock, const IdVector<JobId, JobCode>& codes, const Ranks& ranks, Jobs& jobs,
-               Accounts& accounts, OpRecords& records, Streams& streams, Hosts& hosts, Kernels& kernels,
+Rounds::Rounds(Options::Rounds simulated, Clock& clock, const IdVector<JobId, JobCode>& codes, const Ranks& ranks,
+               Jobs& jobs, Accounts& accounts, OpRecords& records, Streams& streams, Hosts& hosts, Kernels& kernels,
                Devices& devices, Transfers& transfers, StagedSends& staged_sends, Matching& matching, Network& network)
     : clock_(clock),
       ranks_(ranks),
@@ -50,11 +51,9 @@ Rounds::Rounds(bool wanted, Clock& clock, const IdVector<JobId, JobCode>& codes,
       staged_sends_(staged_sends),
       matching_(matching),
       network_(network) {
-  if (!wanted || irregular(codes, jobs, ranks)) return;
-  const RankInfo& first = ranks[RankId(0)];
-  repeats_ = program::repetition_of(*first.code->role);
-  if (repeats_.times == 0 || !first.main_stream.exists()) return;
-  watched_ = first.main_stream;
+  if (simulated == Options::Rounds::all || irregular(codes, jobs, ranks)) return;
+  part(simulated == Options::Rounds::unlike_by_part);
+  if (parts_.empty()) return;
   for (const RankInfo& rank : ranks) {
     std::vector<Waited>& waited = waited_[rank.code];
     if (!waited.empty()) continue;
@@ -73,55 +72,134 @@ Rounds::Rounds(bool wanted, Clock& clock, const IdVector<JobId, JobCode>& codes,
   }
 }
 
-// Another step has begun.
-void Rounds::forget() {
-  REHEARSE_CHECK(!open_, "a period of rounds goes on over the end of its step");
-  past_.clear();
-  looked_ = 0;
+// What is left out together: of each part, or not `apart` of all ranks.
+void Rounds::part(bool apart) {
+  of_ = parts_of_rounds(ranks_, matching_, apart);
+  parts_.clear();
+  std::map<const RoleCode*, program::Repetition> repeats;
+  for (std::size_t p = 0; p < of_.ranks.size(); ++p) {
+    const RankInfo& first = ranks_[of_.ranks[p].front()];
+    if (!first.main_stream.exists()) continue;
+    if (!repeats.contains(first.code)) repeats[first.code] = program::repetition_of(*first.code->role);
+    if (repeats[first.code].times == 0) continue;
+    Part& part = parts_.emplace_back();
+    part.id = PartId(p), part.ranks = &of_.ranks[p], part.watched = first.main_stream;
+    part.repeats = repeats[first.code];
+  }
 }
 
-void Rounds::look() {
+void Rounds::look_at_parts() {
+  for (Part& part : parts_) {
+    if (part.back > Time() && clock_.now() >= part.back) come_back(part);
+    const Place& place = streams_.place(part.watched);
+    if (place.slot == part.seen && place.step == part.step) continue;
+    if (place.step != part.step) {
+      REHEARSE_CHECK(!part.open, "a period of rounds goes on over the end of its step");
+      part.past.clear();
+      part.looked = 0;
+      if (part.alone_since >= 0) network_.unwatch(part.id);
+      part.alone_since = -1;
+    }
+    part.seen = place.slot, part.step = place.step;
+    if (part.repeats.rounds_before(place.slot.value()) >= 0) look_at(part);
+    if (parts_.empty()) return;
+  }
+}
+
+// No part is left out any more apart from the others.
+void Rounds::leave_apart() {
+  for (const Part& part : parts_) {
+    if (of_.ranks.size() > 1 && (part.open || part.back > Time())) throw PartsMeet();
+    if (part.alone_since >= 0) network_.unwatch(part.id);
+  }
+}
+
+// Whether the part has been alone on its ports for a period; else it is watched from now on.
+bool Rounds::tried(Part& part, std::int32_t round, std::int32_t period) {
+  if (part.alone_since < 0 && network_.watch(part.id)) part.alone_since = round;
+  return part.alone_since >= 0 && round - part.alone_since >= period;
+}
+
+// A round of the part has begun.
+void Rounds::look_at(Part& part) {
   Beginning now;
-  now.round = repeats_.rounds_before(seen_.value());
+  now.round = part.repeats.rounds_before(part.seen.value());
   now.time = clock_.now();
-  if (open_) {
-    if (now.round == open_->begin.round + open_->begin.period) close(read());
+  if (part.open) {
+    if (now.round == part.open->begin.round + part.open->begin.period) close(part, read(part));
     return;
   }
   for (const PlanCode& plan : matching_.plans())
-    if (plan.steps.exists()) return void(watched_ = StreamId());  // message by message
-  for (const Beginning& before : past_) {
+    if (plan.steps.exists()) {  // message by message
+      leave_apart();
+      return parts_.clear();
+    }
+  for (const Beginning& before : part.past) {
     if (before.period != now.round - before.round || before.period == 0) continue;
-    now = read();
+    now = read(part);
     const auto growth = StateReader::growth(*before.state, *now.state, now.time - before.time);
-    const std::int64_t times = growth ? periods(before, now) : 0;
+    const std::int64_t times = growth && apart(part, before, now) ? periods(part, before, now) : 0;
     if (times < 2) break;
     now.period = before.period;
-    clock_.set_stands_for(times);
-    open_ = Open{times, std::move(now), records_.kept(), network_.log().size()};
+    if (of_.ranks.size() > 1 && !tried(part, now.round, before.period)) break;
+    for (const RankId rank : *part.ranks) accounts_.set_stands_for(rank, times);
+    part.open = Open{times, std::move(now), records_.kept(), network_.log().size()};
     return;
   }
   // The state is looked at where times have come to repeat.
-  for (std::size_t period = 1; period <= kLongestPeriod && 2 * period <= past_.size() && looked_ < kMostLooks;
+  std::deque<Beginning>& past = part.past;
+  for (std::size_t period = 1; period <= kLongestPeriod && 2 * period <= past.size() && part.looked < kMostLooks;
        ++period) {
-    const Time one = past_[period - 1].time, two = past_[2 * period - 1].time;
+    const Time one = past[period - 1].time, two = past[2 * period - 1].time;
     if (now.time - one != one - two) continue;
-    if (!now.state) now = read();
+    if (!now.state) now = read(part);
     now.period = static_cast<std::int32_t>(period);
     break;
   }
-  past_.push_front(std::move(now));
-  if (past_.size() > 2 * kLongestPeriod) past_.pop_back();
+  past.push_front(std::move(now));
+  if (past.size() > 2 * kLongestPeriod) past.pop_back();
 }
 
-Rounds::Beginning Rounds::read() {
+// Whether nothing that the part does, or waits for, from one beginning to the other is of others too, and no step can
+// end without it.
+bool Rounds::apart(const Part& part, const Beginning& before, const Beginning& now) const {
+  if (of_.ranks.size() == 1) return true;
+  for (const StreamId id : streams_.ids())
+    if (streams_.status(id) != Status::done && streams_.place(id).step < part.step) return false;
+  for (const TransferId id : matching_.live())
+    if (!matching_.group(matching_.transfer(id).group).part.exists()) return false;
+  for (const RankId rank : *part.ranks) {
+    const RoleCode& code = *ranks_[rank].code;
+    const auto slots = passed(rank, before, now);
+    if (!slots) return false;
+    std::set<program::BodyId> bodies;
+    for (std::int32_t slot = slots->first; slot <= slots->last; ++slot) bodies.insert(code.slot_body[SlotId(slot)]);
+    for (const program::BodyId body : bodies)
+      for (std::int32_t stream = 0; stream < code.streams; ++stream)
+        for (const SegmentId id : code.segments_of(body, stream))
+          if (!own(part, rank, code.segments[id])) return false;
+  }
+  return true;
+}
+
+// Whether all that the segment posts is between the part's ranks.
+bool Rounds::own(const Part& part, RankId rank, const Segment& segment) const {
+  bool all = true;
+  for_sequences(*ranks_[rank].code, segment, [&](std::int32_t sequence) {
+    const ProcessGroupId group = matching_.group_of(rank, sequence);
+    all = all && group.exists() && matching_.group(group).part == part.id;
+  });
+  return all;
+}
+
+Rounds::Beginning Rounds::read(Part& part) {
   Beginning now;
-  ++looked_;
-  now.round = repeats_.rounds_before(seen_.value());
+  ++part.looked;
+  now.round = part.repeats.rounds_before(part.seen.value());
   now.time = clock_.now();
   now.state.emplace();
-  show(*now.state);
-  for (const RankId rank : ranks_.ids()) {
+  show(part, *now.state);
+  for (const RankId rank : *part.ranks) {
     const bool running =
         ranks_[rank].main_stream.exists() && streams_.status(ranks_[rank].main_stream) == Status::running;
     const Time since = running ? clock_.now() : streams_.asked_since(rank);
@@ -144,10 +222,10 @@ Rounds::Beginning Rounds::read() {
 
 // All but histories, of which part is read and all is moved.
 template <class Visitor>
-void Rounds::show(Visitor& visitor) {
+void Rounds::show(const Part& part, Visitor& visitor) {
   visitor.thing();
   visitor.same(accounts_.opened());
-  for (const RankId rank : ranks_.ids()) {
+  for (const RankId rank : *part.ranks) {
     visitor.thing();
     visitor.same(devices_.state(rank));
     hosts_.show(rank, visitor);
@@ -161,15 +239,22 @@ void Rounds::show(Visitor& visitor) {
       if (records_.wanted(rank, streams_.place(id).step)) records_.show(id, visitor);
     }
   }
-  const std::vector<TransferId> live = matching_.live();
+  const bool all = of_.ranks.size() == 1;
+  std::vector<TransferId> live = matching_.live();
+  std::erase_if(live,
+                [&](TransferId id) { return !all && matching_.group(matching_.transfer(id).group).part != part.id; });
   for (const TransferId id : live) {
     visitor.thing();
     matching_.show(id, visitor);
   }
-  std::vector<std::int32_t> order(live.empty() ? 0 : std::max_element(live.begin(), live.end())->index() + 1, 0);
+  std::vector<std::int32_t> order(live.empty() ? 0 : std::max_element(live.begin(), live.end())->index() + 1, -1);
   for (std::size_t i = 0; i < live.size(); ++i) order[live[i].index()] = static_cast<std::int32_t>(i);
   std::vector<Network::InFlight> in_flight = network_.in_flight();
-  for (Network::InFlight& one : in_flight) one.owner = order.at(static_cast<std::size_t>(one.owner));
+  for (Network::InFlight& one : in_flight) {
+    const auto owner = static_cast<std::size_t>(one.owner);
+    one.owner = owner < order.size() ? order[owner] : -1;
+  }
+  std::erase_if(in_flight, [](const Network::InFlight& one) { return one.owner < 0; });
   std::sort(in_flight.begin(), in_flight.end(), [](const Network::InFlight& a, const Network::InFlight& b) {
     return std::pair(a.owner, a.defined) < std::pair(b.owner, b.defined);
   });
@@ -181,9 +266,9 @@ void Rounds::show(Visitor& visitor) {
 }
 
 // How many periods from now on go as the one from `before` to now.
-std::int64_t Rounds::periods(const Beginning& before, const Beginning& now) const {
+std::int64_t Rounds::periods(const Part& part, const Beginning& before, const Beginning& now) const {
   std::int64_t most = INT32_MAX;
-  for (const RankId rank : ranks_.ids()) {
+  for (const RankId rank : *part.ranks) {
     const auto slots = passed(rank, before, now);
     if (!slots) return 0;
     most = std::min(most, periods_of_code(rank, *slots, before, now));
@@ -287,24 +372,64 @@ std::int64_t Rounds::periods_of_host(RankId rank, const Passed& passed, const Be
   return std::max(0, room) / passed.slots;
 }
 
-// The period is over that stands for others: all goes on as if they were over too.
-void Rounds::close(const Beginning& now) {
-  const Open& open = *open_;
+// The period is over that stands for others: all of the part goes on as if they were over too.
+void Rounds::close(Part& part, const Beginning& now) {
+  const Open& open = *part.open;
   const Time period = now.time - open.begin.time;
   const auto growth = StateReader::growth(*open.begin.state, *now.state, period);
+  if (!growth && of_.ranks.size() > 1) throw PartsMeet();  // before it was watched
   REHEARSE_CHECK(growth, "a round of micro-batches does not go as the one before it");
   const std::int64_t left_out = open.times - 1;
-  const auto slots_of = [&](RankId rank) { return passed(rank, open.begin, now)->slots; };
+  const Time away = period * left_out;
+  const auto slots_of = [&](RankId rank) {
+    return of_.of_rank[rank] == part.id ? passed(rank, open.begin, now)->slots : 0;
+  };
   records_.keep_again(open.records, left_out, period, slots_of);
-  network_.log_again(open.flown, left_out, period);
+  network_.log_again(open.flown, left_out, period, of_.ranks.size() == 1 ? PartId() : part.id);
+  // What is to come is looked at as it is now.
+  clock_.queue().postpone(away, [&](const Event& event) { return concerns(part, event); });
   StateMover mover(*growth, left_out);
-  show(mover);
-  accounts_.histories().move(period * left_out);
-  clock_.move(period * left_out);
-  clock_.set_stands_for(1);
-  seen_ = streams_.place(watched_).slot;
-  past_.clear();
-  open_.reset();
+  show(part, mover);
+  for (const RankId rank : *part.ranks) {
+    for (const StreamId id : ranks_[rank].streams()) accounts_.histories().move(Accounts::cause(id), away);
+    accounts_.histories().move(accounts_.host(rank), away);
+    accounts_.set_stands_for(rank, 1);
+  }
+  part.seen = streams_.place(part.watched).slot;
+  part.past.clear();
+  part.open.reset();
+  part.back = now.time + away;
+  next_back_ = std::min(next_back_, part.back);
+}
+
+// Whether an event that is to come is of the part.
+bool Rounds::concerns(const Part& part, const Event& event) const {
+  if (of_.ranks.size() == 1) return true;
+  const auto of_transfer = [&](TransferId id) { return matching_.group(matching_.transfer(id).group).part == part.id; };
+  switch (Clock::kind(event)) {
+    case EventKind::kernels:
+    case EventKind::launch:
+    case EventKind::staged_copy:
+      return of_.of_rank[streams_.place(Clock::about<StreamId>(event)).rank] == part.id;
+    case EventKind::bytes:
+      return of_transfer(Clock::about<TransferId>(event));
+    case EventKind::activity: {
+      const std::uint32_t flight = Clock::about<std::uint32_t>(event);
+      return network_.current(flight, event.version) && of_transfer(TransferId(network_.owner(flight)));
+    }
+    default:
+      REHEARSE_CHECK(false, "an event of kind {} while rounds are left out", static_cast<int>(Clock::kind(event)));
+  }
+}
+
+// Its time has come.
+void Rounds::come_back(Part& part) {
+  network_.unwatch(part.id);
+  part.alone_since = -1;
+  part.back = Time();
+  next_back_ = Time::max();
+  for (const Part& other : parts_)
+    if (other.back > Time()) next_back_ = std::min(next_back_, other.back);
 }
 
 }  // namespace rehearse::engine

@@ -12,6 +12,17 @@
 // time and number is moved on by n - 1 periods. What a period adds to records and to the network's log is added again,
 // later.
 //
+// Part by part. Replicas on unlike links take unlike times, and all together never come back to one state. But parts
+// (round_parts.h) that share no transfer while rounds go on are simulations of their own as long as they share no port
+// either that both load beyond what it carries. So each part's rounds are left out for themselves, and the others go on
+// meanwhile: the part is away until what is to come of it has its time. Others may not meet it then: all its transfers
+// are of its own ranks, and every port counts, from the beginning of the period that is simulated until the part is
+// back, the most that the part has loaded it with (Network::watch). Where that and what others load it with is more
+// than a port carries, the simulation is given up (PartsMeet) for one that leaves out rounds of all ranks together
+// alone; where they meet before a part is away, that goes on from there, and so that it rarely comes later, parts are
+// watched for a period first. No stream is in an
+// earlier step then, and the part's own cannot end without it.
+//
 // Left alone: simulations of every rank (--fold off), which are the oracle; noise, loaders, faults that come and go,
 // cores that ranks share, buffered messages, collectives message by message, and several jobs. Launches that come late
 // at a host that never waits come less late from round to round: then nothing is left out.
@@ -30,6 +41,7 @@
 #include "sim/engine/simulator/kernels.h"
 #include "sim/engine/simulator/op_records.h"
 #include "sim/engine/simulator/ranks.h"
+#include "sim/engine/simulator/round_parts.h"
 #include "sim/engine/simulator/shown_state.h"
 #include "sim/engine/simulator/staged_sends.h"
 #include "sim/engine/simulator/streams.h"
@@ -38,24 +50,27 @@
 
 namespace rehearse::engine {
 
+// Ranks whose rounds were left out may have met others meanwhile: Options::Rounds::unlike says what would have been.
+struct PartsMeet {};
+
 class Rounds {
  public:
-  // All must outlive it. `wanted`: whether any may be left out.
-  Rounds(bool wanted, Clock& clock, const IdVector<JobId, JobCode>& codes, const Ranks& ranks, Jobs& jobs,
+  // All must outlive it.
+  Rounds(Options::Rounds simulated, Clock& clock, const IdVector<JobId, JobCode>& codes, const Ranks& ranks, Jobs& jobs,
          Accounts& accounts, OpRecords& records, Streams& streams, Hosts& hosts, Kernels& kernels, Devices& devices,
          Transfers& transfers, StagedSends& staged_sends, Matching& matching, Network& network);
 
-  // At the end of an instant, the network settled: whether a round has begun, by the first rank's compute stream.
-  bool begun() {
-    if (!watched_.exists()) return false;
-    const Place& place = streams_.place(watched_);
-    if (place.slot == seen_ && place.step == step_) return false;
-    if (place.step != step_) forget();
-    seen_ = place.slot, step_ = place.step;
-    return repeats_.rounds_before(place.slot.value()) >= 0;
+  // At the end of an instant, the network settled: may leave out rounds. Throws PartsMeet.
+  void look() {
+    if (parts_.empty()) return;
+    if (network_.parts_meet() && of_.ranks.size() > 1) {
+      leave_apart();
+      part(false);
+    }
+    if (streams_.main_slots() == main_slots_ && clock_.now() < next_back_) return;
+    main_slots_ = streams_.main_slots();
+    look_at_parts();
   }
-  // Then: may leave out rounds.
-  void look();
 
  private:
   // The beginning of a round.
@@ -74,6 +89,19 @@ class Rounds {
     Beginning begin;
     std::size_t records = 0, flown = 0;
   };
+  struct Part {
+    PartId id;
+    const std::vector<RankId>* ranks = nullptr;
+    StreamId watched;  // its rounds begin where this one's do: the first rank's compute stream
+    program::Repetition repeats;
+    SlotId seen;
+    std::int32_t step = 0;
+    std::deque<Beginning> past;  // of the step, the latest first
+    int looked = 0;              // states read in the step
+    std::optional<Open> open;
+    std::int32_t alone_since = -1;  // Network watches it from this round on; -1: no
+    Time back;                      // rounds are left out that would go on until then; Time(): none are
+  };
   // What waits of a body look at (Wait).
   struct Waited {
     program::BodyId body;
@@ -86,11 +114,17 @@ class Rounds {
     std::int32_t slots = 0, first = 0, last = 0;
   };
 
-  void forget();
-  Beginning read();
+  void look_at_parts();
+  void part(bool apart);
+  void leave_apart();
+  bool tried(Part& part, std::int32_t round, std::int32_t period);
+  void look_at(Part& part);
+  bool apart(const Part& part, const Beginning& before, const Beginning& now) const;
+  bool own(const Part& part, RankId rank, const Segment& segment) const;
+  Beginning read(Part& part);
   template <class Visitor>
-  void show(Visitor& visitor);
-  std::int64_t periods(const Beginning& before, const Beginning& now) const;
+  void show(const Part& part, Visitor& visitor);
+  std::int64_t periods(const Part& part, const Beginning& before, const Beginning& now) const;
   std::optional<Passed> passed(RankId rank, const Beginning& before, const Beginning& now) const;
   std::int64_t periods_of_code(RankId rank, const Passed& passed, const Beginning& before, const Beginning& now) const;
   std::int32_t alike_until(const Waited& waited, RankId rank, const Passed& passed, std::int32_t until,
@@ -98,7 +132,9 @@ class Rounds {
   std::int32_t step_of(RankId rank) const;
   std::int64_t periods_of_waits(RankId rank, const Beginning& before, const Beginning& now) const;
   std::int64_t periods_of_host(RankId rank, const Passed& passed, const Beginning& before, const Beginning& now) const;
-  void close(const Beginning& now);
+  void close(Part& part, const Beginning& now);
+  bool concerns(const Part& part, const Event& event) const;
+  void come_back(Part& part);
 
   std::size_t host(RankId rank) const { return streams_.size() + rank.index(); }
   // Of a stream of the rank, or -1: its host.
@@ -126,13 +162,10 @@ class Rounds {
   StagedSends& staged_sends_;
   Matching& matching_;
   Network& network_;
-  StreamId watched_;  // none: nothing is left out
-  program::Repetition repeats_;
-  SlotId seen_;
-  std::int32_t step_ = 0;
-  std::deque<Beginning> past_;  // of the step, the latest first
-  int looked_ = 0;              // states read in the step
-  std::optional<Open> open_;
+  RoundParts of_;
+  std::vector<Part> parts_;       // none: nothing is left out
+  std::int64_t main_slots_ = -1;  // Streams::main_slots when parts were looked at
+  Time next_back_ = Time::max();  // when a part is back
   std::map<const RoleCode*, std::vector<Waited>> waited_;
 };
 

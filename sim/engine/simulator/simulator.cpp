@@ -47,7 +47,7 @@ Simulator::Simulator(const std::vector<Job>& jobs, const cluster::Cluster& clust
       network_(cluster, clock_.queue(), Clock::target(EventKind::activity), folding_.resources()),
       step_runs_(network_, clock_.queue(), Clock::target(EventKind::message)),
       matching_(codes_, folding_, cluster, devices_.states(), network_, step_runs_),
-      accounts_(clock_, count_streams(ranks_), ranks_.size()),
+      accounts_(count_streams(ranks_), ranks_.size()),
       records_(ranks_, count_streams(ranks_), steps_, accounts_),
       jobs_(codes_, folding_, options, goes_on_, clock_, accounts_, network_),
       streams_(clock_, ranks_, steps_, jobs_, accounts_, hosts_, records_),
@@ -59,9 +59,10 @@ Simulator::Simulator(const std::vector<Job>& jobs, const cluster::Cluster& clust
                  records_, jobs[0].collectives.buffered_messages()),
       mailboxes_(clock_, streams_, matching_, transfers_, cores_),
       staged_sends_(clock_, streams_, devices_, matching_, transfers_),
-      rounds_(options.fold && !goes_on_ && !cores_.shared() && !faults_.come_and_go(), clock_, codes_, ranks_, jobs_,
-              accounts_, records_, streams_, hosts_, kernels_, devices_, transfers_, staged_sends_, matching_,
-              network_),
+      rounds_(
+          !options.fold || goes_on_ || cores_.shared() || faults_.come_and_go() ? Options::Rounds::all : options.rounds,
+          clock_, codes_, ranks_, jobs_, accounts_, records_, streams_, hosts_, kernels_, devices_, transfers_,
+          staged_sends_, matching_, network_),
       next_report_(kFirstReport) {
   REHEARSE_CHECK(jobs[0].grid.ranks() <= cluster.devices(), "{} ranks on {} devices", jobs[0].grid.ranks(),
                  cluster.devices());
@@ -77,7 +78,7 @@ Outcome Simulator::run() {
       network_.settle(clock_.now());
       if (goes_on_ && clock_.next() > clock_.now() && settle_jobs()) break;
       if (streams_.any_woken()) continue;
-      if (clock_.next() > clock_.now() && rounds_.begun()) rounds_.look();
+      if (clock_.next() > clock_.now()) rounds_.look();
     }
     if (clock_.empty()) break;
     REHEARSE_CHECK(std::min(clock_.next(), faults_.next()) >= clock_.now(), "the clock would run backwards");

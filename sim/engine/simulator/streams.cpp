@@ -134,7 +134,8 @@ Cause Streams::account_wait(StreamId id, bool launched_late) {
 void Streams::finish(StreamId id) {
   StreamState& state = states_[id];
   const Segment& segment = state.place.segment();
-  if (!state.place.passed_over()) accounts_.count_ops(segment.ops.size() * ranks_[state.place.rank].alike);
+  if (!state.place.passed_over())
+    accounts_.count_ops(state.place.rank, segment.ops.size() * ranks_[state.place.rank].alike);
   state.idle_since = clock_.now();
   state.status = Status::advancing;
   state.unchecked = WaitId();
@@ -168,6 +169,7 @@ bool Streams::enter_slot(StreamState& state) {
 
 void Streams::go_to_slot(StreamState& state) {
   Place& place = state.place;
+  if (place.role == StreamRole::main) ++main_slots_;
   place.slot = place.code->slots_of(place.stream)[static_cast<std::size_t>(state.slot_index)];
   const IdRange<SegmentId>& segments = place.code->segments_of(place.code->slot_body[place.slot], place.stream);
   place.at = segments.first;

@@ -112,6 +112,9 @@ class Streams {
       accounts_.histories().spent(Accounts::cause(id), share, until, asked_since(state.place.rank));
     }
   }
+  std::int64_t stands_for(RankId rank) const { return accounts_.stands_for(rank); }
+  // How often main streams have come to a slot.
+  std::int64_t main_slots() const { return main_slots_; }
   // From when on the rank's compute stream may ask what others did: it waits, in what is counted. Of a rank without
   // one the end of its other streams may (outcome.cpp).
   Time asked_since(RankId rank) const {
@@ -186,6 +189,7 @@ class Streams {
   IdVector<StreamId, Cause> ended_;         // who ended its last wait
   IdVector<Cause, std::uint32_t> waiting_;  // for a stream or host: streams of its rank with Status::waiting, as bits
   std::vector<StreamId> work_;
+  std::int64_t main_slots_ = 0;
 };
 
 }  // namespace rehearse::engine

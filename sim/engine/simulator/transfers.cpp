@@ -226,8 +226,10 @@ void Transfers::end(TransferId id) {
   const Transfer transfer = matching_.transfer(id);
   PlanCode& plan = matching_.plan(transfer.plan);
   const Time took = clock_.now() - transfer.started;
-  plan.busy_ps += Int128{took.ps()} * (plan.participants * clock_.stands_for());
-  if (jobs_.in_reported_step()) plan.ended += clock_.stands_for(), plan.spent += took * clock_.stands_for();
+  const StreamId one = transfer.first.exists() ? transfer.first : transfer.sides[0];
+  const std::int64_t times = streams_.stands_for(posts_[one].rank);
+  plan.busy_ps += Int128{took.ps()} * (plan.participants * times);
+  if (jobs_.in_reported_step()) plan.ended += times, plan.spent += took * times;
   matching_.release(id);
   if (!transfer.from_copy) return for_participants(transfer, [&](StreamId stream) { end_leg(stream, transfer); });
   staged_sends_.end(transfer.sides[0], transfer);

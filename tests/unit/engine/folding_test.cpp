@@ -167,6 +167,49 @@ TEST_F(LeftOutRounds, LeaveNoTraceWhereOpsAreLaunched) {
   (void)events(48, options);
 }
 
+// One of three replicas has a longer way between its stages, so its rounds take longer and all ranks together never
+// come back to one state: its rounds and those of the others are left out apart.
+TEST_F(LeftOutRounds, OfReplicasOnUnlikeLinksAreLeftOutApart) {
+  model_.messages = [inside = model_.messages](int from, int to, std::int64_t bytes) {
+    collective::TransferPlan plan = inside(from, to, bytes);
+    if (from == 2 || to == 2) plan.startup = plan.startup + Time::from_us(3);
+    return plan;
+  };
+  for (const bool recorded : {false, true}) {
+    Options options;
+    options.steps = 3;
+    if (recorded) options.recorded_ranks = {0, 2, 3, 8, 11};
+    expect_left_out(options);
+  }
+  Options together;
+  together.rounds = Options::Rounds::unlike;
+  EXPECT_LT(2 * run({}).events, run(together).events);
+}
+
+// The same replicas with a trunk that carries five messages at once: the two that are alike send four, the third two
+// more. As it may meet the others there while their rounds are left out, nothing is left out apart. Where one of its
+// two messages begins 700 us after the other, which takes 120 us, five are the most there ever are.
+TEST_F(LeftOutRounds, OfReplicasThatMeetAreNotLeftOutApart) {
+  using namespace testing::stand_in;
+  for (const int us : {1, 3, 20, 100, 700}) {
+    model_ = size_.model();
+    SetUp();
+    model_.messages = [us, inside = model_.messages](int from, int to, std::int64_t bytes) {
+      collective::TransferPlan plan = inside(from, to, bytes);
+      if (from == 2 || to == 2) plan.startup = plan.startup + Time::from_us(us);
+      plan.activities[0].uses = {{port(0, nic_in), bytes / 5}};
+      return plan;
+    };
+    Options together;
+    together.rounds = Options::Rounds::unlike;
+    const std::int64_t apart = events(96, {});
+    if (us < 700)
+      EXPECT_EQ(apart, run(together).events) << us << " us";
+    else
+      EXPECT_LT(apart * 4, run(together).events);
+  }
+}
+
 // Messages of twelve devices, each out of its own port and into another's.
 class Routed final : public testing::TestCluster {
  public:
