@@ -109,22 +109,31 @@ void take_products(std::vector<StepCall>& calls) {
     calls[whole].call.duration_ps += calls[part].call.duration_ps;
     calls[part].call.kernels = 0;
   };
-  std::map<std::int64_t, std::size_t> open;                  // by elements: a silu without its product
+  struct Silu {
+    std::size_t call = 0;
+    int products = 0;  // matrix products since
+  };
+  std::map<std::int64_t, Silu> open;                         // by elements: a silu without its product
   std::map<std::int64_t, std::vector<std::size_t>> waiting;  // products that no silu has taken
   for (std::size_t i = 0; i < calls.size(); ++i) {
     const std::int64_t n = calls[i].elements;
+    if (calls[i].call.kind == "gemm") {
+      for (auto& [elements, silu] : open) ++silu.products;
+      std::erase_if(open, [](const auto& silu) { return silu.second.products > 1; });
+    }
     if (n == 0) continue;
     if (calls[i].call.kind == "multiply") {
       const auto silu = open.find(n);
       if (silu == open.end()) {
         waiting[n].push_back(i);
       } else {
-        join(silu->second, i);
+        join(silu->second.call, i);
         open.erase(silu);
       }
     } else if (calls[i].call.kind == "swiglu_forward") {
-      open[n] = i;
+      open[n] = {i, 0};
     } else {
+      open.erase(n);
       std::vector<std::size_t>& products = waiting[n];
       for (std::size_t taken = 0; taken < kBackward && !products.empty(); ++taken) {
         join(i, products.back());
@@ -179,18 +188,35 @@ double length_of(const trace::Trace& t, const std::vector<int>& of, int step) {
   for (std::size_t k = 0; k < of.size(); ++k) {
     const double ends = t.kernels[k].ts + t.kernels[k].dur;
     if (of[k] == step) first = std::min(first, t.kernels[k].ts), end = std::max(end, ends);
-    if (of[k] == step - 1) before = std::max(before, ends);
+    if (step > 0 && of[k] == step - 1) before = std::max(before, ends);
   }
   const double marked = t.steps[static_cast<std::size_t>(step)].dur;
   return before > -1e300 ? end - before : std::max(marked, end - first);
+}
+
+// Files of several ranks that were joined have each step once a rank, or kernels of several devices in it.
+void check_of_one_rank(const trace::Trace& t, const std::vector<int>& of, int chosen) {
+  const auto refuse = [&](const std::string& what) {
+    throw InputError(Diagnostic{t.file, 0, 0, "", what, "the trace of one rank, as torch.profiler writes it"});
+  };
+  std::set<std::string> names;
+  for (const trace::Step& step : t.steps)
+    if (!names.insert(step.name).second) refuse(fmt::format("has {} more than once", step.name));
+  std::set<int> devices;
+  for (std::size_t k = 0; k < of.size(); ++k)
+    if (t.steps.empty() || of[k] == chosen) devices.insert(t.kernels[k].device);
+  if (devices.size() > 1) refuse(fmt::format("has kernels of {} devices in one step", devices.size()));
 }
 
 reports::TraceStep step_of(const trace::Trace& t) {
   reports::TraceStep step;
   step.file = t.file;
   const std::vector<int> of = steps_of(t);
-  // A loop that ends while the profiler records leaves a mark behind its last step, without kernels.
-  const int chosen = of.empty() ? -1 : *std::max_element(of.begin(), of.end());
+  // A loop that ends while the profiler records leaves a mark behind its last step, with a copy to the host at most.
+  int chosen = -1;
+  for (std::size_t k = 0; k < of.size(); ++k)
+    if (!t.kernels[k].copy) chosen = std::max(chosen, of[k]);
+  check_of_one_rank(t, of, chosen);
   if (!t.steps.empty()) step.name = t.steps[chosen < 0 ? t.steps.size() - 1 : static_cast<std::size_t>(chosen)].name;
   if (chosen >= 0) step.duration_ps = ps_of(length_of(t, of, chosen));
   const double zero = t.kernels.empty() ? 0 : t.kernels.front().ts;

@@ -423,6 +423,7 @@ InputError blamed_on_options(const InputError& error, const PlanArguments& a) {
     const bool fixed = given(a.request.assignments, d.path);
     d.file = !fixed && given(a.ranges, d.path)                               ? "--range"
              : !fixed && d.path == "cluster.gpus" && !a.gpus.empty()         ? "--gpus"
+             : !fixed && d.path == "training.global_batch" && a.weak         ? "--weak"
              : !fixed && d.path == "cluster.topology" && !a.clusters.empty() ? "--clusters"
                                                                              : "--fix";
   }

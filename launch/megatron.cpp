@@ -6,6 +6,8 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <string_view>
+#include <tuple>
 
 #include "sim/plan/plan.h"
 
@@ -77,12 +79,21 @@ void add_recompute(Said& said, std::vector<Argument>& out) {
     said.said(key);
   if (p.recompute == Recompute::ops)
     return said.left_out("plan.recompute", "ops: torchtitan's; Megatron-LM names modules to compute again");
+  // Megatron-Core refuses these modules with scales of delayed amaxes (transformer_config.py, __post_init__).
+  const Training& t = said.scenario().training;
+  const bool delayed = t.eight_bits() && t.fp8_recipe == plan::Fp8Recipe::delayed;
   std::vector<std::string> modules;
-  for (const auto& [module, is] : {std::pair{"core_attn", p.recompute == Recompute::selective},
-                                   {"mla_up_proj", p.recompute_latent},
-                                   {"layernorm", p.recompute_norms},
-                                   {"moe_act", p.recompute_expert_activation}})
-    if (is) modules.emplace_back(module);
+  for (const auto& [module, key, is] :
+       {std::tuple{"core_attn", "plan.recompute", p.recompute == Recompute::selective},
+        {"mla_up_proj", "plan.recompute_latent", p.recompute_latent},
+        {"layernorm", "plan.recompute_norms", p.recompute_norms},
+        {"moe_act", "plan.recompute_expert_activation", p.recompute_expert_activation}}) {
+    const std::string_view name = module;
+    if (is && delayed && (name == "layernorm" || name == "moe_act"))
+      said.left_out(key, fmt::format("{} is refused with fp8_recipe delayed", name));
+    else if (is)
+      modules.emplace_back(module);
+  }
   if (p.recompute == Recompute::none && modules.empty()) return;
   if (p.recompute_every > 1)
     said.left_out("plan.recompute_every", fmt::format("{}: every layer, or the first ones", p.recompute_every));

@@ -7,6 +7,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <tuple>
 
 #include "reports/op_class.h"
 #include "sim/base/interrupt.h"
@@ -142,10 +143,11 @@ class Matcher {
     const auto earlier = [](const Product& a, const Product& b) { return a.start < b.start; };
     std::stable_sort(ops.begin(), ops.end(), earlier);
     std::stable_sort(calls.begin(), calls.end(), earlier);
+    Index index = index_of(calls);
     for (const Product& op : ops) {
       check_interrupt();
       bool further = false;
-      for (const std::size_t call : calls_of(op, calls)) {
+      for (const std::size_t call : calls_of(op, calls, index)) {
         m_.pairs.push_back({op.row, call, further});
         paired_.insert(op.row);
         taken_[call] = further = true;
@@ -178,31 +180,64 @@ class Matcher {
     return p;
   }
 
-  // What the call adds to the size that is summed up; 0: the other two are not the op's.
-  static std::int64_t part_of(const Product& op, const Product& call) {
-    const auto other = [&](std::int64_t shared) {
-      if (call.k != op.k || (call.m != shared && call.n != shared)) return std::int64_t{0};
-      return call.m == shared ? call.n : call.m;
-    };
-    if (op.sum == Product::Sum::n) return other(op.m);
-    if (op.sum == Product::Sum::m) return other(op.n);
-    return product_key(op.m, op.n, 0) == product_key(call.m, call.n, 0) ? call.k : 0;
+  // Calls that no op has yet, by what they share with an op of which they may be parts and by what they add to it, each
+  // list by start. They share k and one of m and n where columns or rows add up, m and n where sums do.
+  using Shared = std::tuple<bool, std::int64_t, std::int64_t>;
+  struct Waiting {
+    std::vector<std::size_t> calls;  // indices of products
+    std::size_t first = 0;           // all before it are taken
+  };
+  using Parts = std::map<std::int64_t, Waiting>;
+  using Index = std::map<Shared, Parts>;
+
+  static Index index_of(const std::vector<Product>& calls) {
+    Index index;
+    for (std::size_t i = 0; i < calls.size(); ++i) {
+      const auto& [m, n, k] = std::tuple(calls[i].m, calls[i].n, calls[i].k);
+      if (m <= 0 || n <= 0 || k <= 0) continue;
+      index[{false, k, m}][n].calls.push_back(i);
+      if (m != n) index[{false, k, n}][m].calls.push_back(i);
+      index[{true, std::min(m, n), std::max(m, n)}][k].calls.push_back(i);
+    }
+    return index;
   }
 
   // The earliest that no op has yet: one call of the op's size, or, where the step has none, two or three parts of it.
-  std::vector<std::size_t> calls_of(const Product& op, const std::vector<Product>& calls) const {
+  std::vector<std::size_t> calls_of(const Product& op, const std::vector<Product>& calls, Index& index) const {
     constexpr std::size_t kMostParts = 3;  // queries, keys and values
-    const std::int64_t whole = op.sum == Product::Sum::n ? op.n : op.sum == Product::Sum::m ? op.m : op.k;
+    const bool sums = op.sum == Product::Sum::k;
+    const std::int64_t whole = sums ? op.k : op.sum == Product::Sum::n ? op.n : op.m;
+    const Shared shared = sums ? Shared{true, std::min(op.m, op.n), std::max(op.m, op.n)}
+                               : Shared{false, op.k, op.sum == Product::Sum::n ? op.m : op.n};
+    const auto found = index.find(shared);
+    if (found == index.end()) return {};
+    struct Next {
+      const std::vector<std::size_t>* calls = nullptr;
+      std::size_t at = 0;
+      std::int64_t part = 0;
+    };
+    std::vector<Next> lists;
+    const auto taken = [&](std::size_t i) { return static_cast<bool>(taken_[calls[i].call]); };
+    for (auto& [part, waiting] : found->second) {
+      if (op.alone ? part >= whole : part != whole) continue;
+      while (waiting.first < waiting.calls.size() && taken(waiting.calls[waiting.first])) ++waiting.first;
+      lists.push_back({&waiting.calls, waiting.first, part});
+    }
     std::int64_t sum = 0;
     std::vector<std::size_t> parts;
-    for (const Product& call : calls) {
-      if (sum >= whole || taken_[call.call]) continue;
-      const std::int64_t part = part_of(op, call);
-      if (part <= 0 || (op.alone ? part >= whole : part != whole)) continue;
-      sum += part;
-      parts.push_back(call.call);
+    while (sum < whole && parts.size() < kMostParts) {
+      Next* earliest = nullptr;
+      for (Next& list : lists) {
+        while (list.at < list.calls->size() && taken((*list.calls)[list.at])) ++list.at;
+        if (list.at == list.calls->size()) continue;
+        if (earliest == nullptr || (*list.calls)[list.at] < (*earliest->calls)[earliest->at]) earliest = &list;
+      }
+      if (earliest == nullptr) break;
+      parts.push_back(calls[(*earliest->calls)[earliest->at]].call);
+      sum += earliest->part;
+      ++earliest->at;
     }
-    return sum == whole && parts.size() <= kMostParts ? parts : std::vector<std::size_t>();
+    return sum == whole ? parts : std::vector<std::size_t>();
   }
 
   static void list(std::map<std::pair<std::string, std::string>, Unmatched>& from, std::vector<Unmatched>& to) {

@@ -306,7 +306,10 @@ class Reader {
 
   void add_launch(const Json& event, const Json& args) {
     const std::int64_t correlation = integer(args, "correlation", -1);
-    if (correlation >= 0) launches_[correlation] = {external_id(args), number(event, "ts")};
+    if (correlation <= 0) return;
+    const std::int64_t id = external_id(args);
+    const auto [known, fresh] = launches_.try_emplace(correlation, Launch{id, number(event, "ts")});
+    if (!fresh && known->second.id <= 0) known->second = {id, number(event, "ts")};
   }
 
   // The host's side of a step: the device's (gpu_user_annotation) begins when its first kernel does.
@@ -316,11 +319,13 @@ class Reader {
     trace_.steps.push_back({name, number(event, "ts"), number(event, "dur")});
   }
 
-  // prof.step() begins a step that a loop may leave without doing anything in it.
+  // prof.step() begins a step that a loop may leave without doing anything in it but copies to the host.
   void drop_steps_behind_the_last_kernel() {
     if (!trace_.has_kernels()) return;
     double last = -1e300;
-    for (const Kernel& k : trace_.kernels) last = std::max(last, k.issued);
+    for (const Kernel& k : trace_.kernels)
+      if (!k.copy) last = std::max(last, k.issued);
+    if (last == -1e300) return;
     while (!trace_.steps.empty() && trace_.steps.back().ts > last) trace_.steps.pop_back();
   }
 

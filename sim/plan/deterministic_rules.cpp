@@ -31,7 +31,7 @@ void check_deterministic(const Sections& sections, const Scenario& s) {
   const model::AttentionKind attention = s.model.attention;
   if (attention == model::AttentionKind::flash1 || attention == model::AttentionKind::flash_triton)
     own.error("how long the deterministic backward of FlashAttention 1, and of Triton's, takes is not known",
-              "model.attention: flash2, flash3, cudnn or unfused");
+              "model.attention: flash2, sdpa_flash, flash3, cudnn or unfused");
   if (s.model.family == model::Family::cnn && s.framework.name != "rehearse")
     own.error("cuDNN's deterministic convolutions are not available yet", "leave it out");
 }

@@ -44,6 +44,7 @@ struct FrameworkProfile {
   // replica if that is more than `bucket`. ZeRO-2, which keeps no whole gradients, has a bucket a layer then.
   bool buckets_first_chunk = false;
   Bytes bucket_per_replica{0};
+  std::int64_t bucket_elements = 0;  // above 0: what `bucket` is, whatever the gradients' type
   bool layers_by_cost = false;  // plan.layers_per_stage: auto is by the cost of layers and head (layers_by_cost.h)
   // Lowering.
   bool fused_weight_gradient = true;    // plan.fused_weight_gradient

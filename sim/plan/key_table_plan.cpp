@@ -244,7 +244,9 @@ std::vector<Key> plan_keys() {
        .origin = Default::framework,
        .meaning = "gradient bytes that are reduced together; `1B` sends every gradient on its own. ZeRO-3 has one "
                   "bucket a layer, megatron-2021 one in all, megatron-core one a chunk but for the first chunk of the "
-                  "first stage where reductions are overlapped: 160 MB there, or 4 MB a replica",
+                  "first stage where reductions are overlapped: 160 MB there, or 4 MB a replica; ZeRO-2 has one a "
+                  "layer there. "
+                  "deepspeed has 500 million elements",
        .example = "25MiB",
        .related = "plan.overlap_grad_reduce plan.zero framework",
        .field = &Plan::bucket,

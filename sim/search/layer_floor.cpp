@@ -447,7 +447,9 @@ PlanFloor plan_floor(const std::vector<LayerFloor>& of_kinds, const plan::Scenar
     for (std::size_t i = 0; i < parts.size(); ++i)
       if (schedule.stage_of(static_cast<int>(i), stages) == stage) kept = std::min(kept, parts[i].kept);
     std::int64_t bytes = std::max(0, held - 1) * kept;
-    if (!p.offload_parameters) bytes += shard(all.parameters, p.zero >= 3, shards);
+    // Shards that are the fp32 parameters are what `optimizer` has beside 16-bit ones.
+    const bool counted_there = p.zero == 3 && scenario.framework.fp32_shards;
+    if (!p.offload_parameters && !counted_there) bytes += shard(all.parameters, p.zero >= 3, shards);
     if (!p.offload_optimizer)
       bytes += shard(all.gradients, p.zero >= 2, shards) + shard(all.optimizer, p.zero >= 1, shards);
     floor.bytes = std::max(floor.bytes, bytes);

@@ -118,5 +118,63 @@ TEST(CompareTrace, StepsOfAHostThatRunsAhead) {
     EXPECT_TRUE(has(r.out, part)) << part << '\n' << r.out;
 }
 
+// What a loop prints of its loss behind the last step is no step, nor are kernels behind a mark the step before it.
+TEST(CompareTrace, CopiesAndKernelsBehindTheStepsAreNoSteps) {
+  const Folder folder;
+  const std::string simulated = folder / "simulated";
+  ASSERT_EQ(run({"simulate", folder.write("run.yaml", kTwoLayers), "-o", simulated}).status, 0);
+  const auto compared = [&](const Loop& loop) {
+    const Outcome r = run({"compare", simulated, folder.write("rank0.json", loop.text()), "-o", folder / "out"});
+    EXPECT_EQ(r.status, 0) << r.err;
+    return r.out;
+  };
+  Loop printed;
+  for (int step = 3; step < 6; ++step) {
+    one_step(printed);
+    printed.mark(step);
+  }
+  printed.call("aten::copy_", {{1}, {1}}, "Memcpy DtoH (Device -> Pinned)", 2, "gpu_memcpy");
+  printed.mark(6);
+  EXPECT_TRUE(has(compared(printed), "ProfilerStep#5 of"));
+
+  Loop evaluated;
+  one_step(evaluated);
+  evaluated.mark(3);
+  one_step(evaluated);
+  compared(evaluated);
+  EXPECT_NEAR(Json::parse(read(folder / "out/compare.json"))["measured"]["step_time_s"].get<double>(), kStepUs * 1e-6,
+              1e-12);
+}
+
+TEST(CompareTrace, FilesOfSeveralRanksAreRefused) {
+  const Folder folder;
+  const std::string simulated = folder / "simulated";
+  ASSERT_EQ(run({"simulate", folder.write("run.yaml", kTwoLayers), "-o", simulated}).status, 0);
+  Loop loop;
+  one_step(loop);
+  loop.mark(3);
+  one_step(loop);
+  loop.mark(3);
+  const Outcome r = run({"compare", simulated, folder.write("ranks.json", loop.text())});
+  EXPECT_EQ(r.status, 2) << r.out;
+  EXPECT_TRUE(has(r.err, "has ProfilerStep#3 more than once")) << r.err;
+}
+
+// An activation without a gate, and later a product of tensors of its size.
+TEST(CompareTrace, AnUngatedSiluTakesNoLaterProduct) {
+  const Folder folder;
+  const std::string simulated = folder / "simulated";
+  ASSERT_EQ(run({"simulate", folder.write("run.yaml", kTwoLayers), "-o", simulated}).status, 0);
+  const Json wide = {2, 2048, 2816};
+  Loop loop;
+  loop.call("aten::silu", Json::array({wide}), "void at::native::vectorized_elementwise_kernel<8, silu>", kSiluUs);
+  for (int i = 0; i < 2; ++i) loop.call("aten::mm", {{4096, 1024}, {1024, 2816}}, "nvjet_hsh_128x256", kGateUs);
+  loop.call("aten::mul", {wide, wide}, "void at::native::vectorized_elementwise_kernel<8, mul>", kProductUs);
+  loop.mark(3);
+  const Outcome r = run({"compare", simulated, folder.write("rank0.json", loop.text()), "-o", folder / "out"});
+  ASSERT_EQ(r.status, 0) << r.err;
+  EXPECT_TRUE(has(r.out, "a product of two tensors")) << r.out;
+}
+
 }  // namespace
 }  // namespace rehearse::e2e

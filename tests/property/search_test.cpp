@@ -378,5 +378,32 @@ TEST(Search, WhatVariesIsRefused) {
   EXPECT_THROW(search::search(request_of(file)), InputError);
 }
 
+// FSDP's shards are its fp32 parameters: a bound that counts 16 bits beside them proves that nothing fits.
+TEST(Search, FindsShardsInFp32ThatJustFit) {
+  const std::string file = scenario_of_text(
+      "framework: torch-fsdp2\n"
+      "model: {family: llama, layers: 160, hidden: 2048, heads: 16, ffn_hidden: 8192, vocab: 4096, "
+      "max_seq_len: 32}\n"
+      "cluster: {topology: dgx-a100, gpus: 8}\n"
+      "training: {global_batch: 8, seq_len: 32, precision: bf16}\n");
+  std::vector<std::string> fixed = {
+      "plan.tensor=1",      "plan.pipeline=1", "plan.context=1",      "plan.micro_batch=1",
+      "plan.schedule=1f1b", "plan.chunks=1",   "plan.recompute=none", "plan.sequence_parallel=false"};
+  run::Options options;
+  options.data_root = kSearchRoot;
+  options.record = false;
+  std::vector<std::string> sharded = fixed;
+  sharded.push_back("plan.zero=3");
+  const plan::Scenario scenario = plan::read_scenario(file, sharded, kSearchRoot);
+  const std::int64_t peak = run::largest_peak(run::simulate_scenario(scenario, options).stages);
+  constexpr std::int64_t kA100 = std::int64_t{80} << 30;
+  ASSERT_LT(peak, kA100);
+  fixed.push_back(fmt::format("cluster.headroom={}B", kA100 - peak - 1'000'000));
+  const search::Outcome found = search::search(request_of(file, fixed));
+  ASSERT_FALSE(found.best.empty()) << "nothing fits";
+  const std::vector<std::string> best = found.space.assignments(found.plans[found.best.front()].choice);
+  EXPECT_NE(std::find(best.begin(), best.end(), "plan.zero=3"), best.end()) << fmt::format("{}", fmt::join(best, " "));
+}
+
 }  // namespace
 }  // namespace rehearse

@@ -79,6 +79,10 @@ RoundParts parts_of_rounds(const Ranks& ranks, Matching& matching, bool apart) {
     parts.ranks[known->second.index()].push_back(rank);
   }
   IdVector<ProcessGroupId, char> several(matching.groups(), 0);
+  for (const RankId rank : ranks.ids())  // of a call before
+    for (const std::int32_t sequence : of_roles[ranks[rank].code].all)
+      if (const ProcessGroupId group = matching.group_of(rank, sequence); group.exists())
+        matching.set_part(group, PartId());
   for (const RankId rank : ranks.ids())
     for (const std::int32_t sequence : of_roles[ranks[rank].code].all) {
       const ProcessGroupId group = matching.group_of(rank, sequence);

@@ -125,15 +125,17 @@ void Rounds::look_at(Part& part) {
   Beginning now;
   now.round = part.repeats.rounds_before(part.seen.value());
   now.time = clock_.now();
+  // Also where another part's have begun since: messages are events that `concerns` does not know.
+  const bool alone = of_.ranks.size() == 1;
+  for (const PlanCode& plan : matching_.plans())
+    if (plan.steps.exists() && !(alone && part.open)) {  // message by message
+      leave_apart();
+      return parts_.clear();
+    }
   if (part.open) {
     if (now.round == part.open->begin.round + part.open->begin.period) close(part, read(part));
     return;
   }
-  for (const PlanCode& plan : matching_.plans())
-    if (plan.steps.exists()) {  // message by message
-      leave_apart();
-      return parts_.clear();
-    }
   for (const Beginning& before : part.past) {
     if (before.period != now.round - before.round || before.period == 0) continue;
     now = read(part);

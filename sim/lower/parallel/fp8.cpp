@@ -115,7 +115,7 @@ BufferId Fp8Operands::transposed(const std::string& name, BufferId row, std::int
   const std::int64_t elements = format_.blocks ? format_.elements(b.elements()) : b.elements();
   const BufferId column =
       builder_.workspace(builder_.here(name + ".columns"), b.dtype,
-                         row_groups_ > 1 ? std::vector<std::int64_t>{column_size(elements, width)} : b.shape);
+                         of_experts_ ? std::vector<std::int64_t>{column_size(elements, width)} : b.shape);
   std::vector<Operand> reads{{row}};
   const Elementwise e = shape(ElementwiseFn::fp8_transpose, b.elements(), width, reads);
   builder_.op(name + ".fp8_transpose", e, b.dtype, reads, {{column}});

@@ -74,7 +74,8 @@ class Fp8Operands {
   // Of rows in groups, experts', whose copies by columns programs that are performed keep apart. `loads`: f32 [groups],
   // how many rows each has; -1: as many each.
   void set_row_groups(std::int64_t groups, std::function<BufferId()> loads) {
-    if (context_.scenario.purpose == plan::Purpose::perform) row_groups_ = groups, loads_ = std::move(loads);
+    if (context_.scenario.purpose != plan::Purpose::perform) return;
+    of_experts_ = true, row_groups_ = groups, loads_ = std::move(loads);
   }
   // Backward makes x again before it reads it: no copy of it is kept.
   void made_again(BufferId x) { again_.insert(x); }
@@ -106,9 +107,9 @@ class Fp8Operands {
   // Whether forward keeps the copy by columns of what is (not) gathered.
   bool keeps_columns(bool gathered) const { return format_.blocks || (format_.columns && !spread(gathered)); }
   BufferId copy_of(BufferId x, const std::string& suffix, DType type, Lifetime lifetime, bool columns);
-  // Of a copy by columns, whose groups may end with a block that is not full.
+  // Of a copy by columns, whose groups (one where a rank has one expert) may end with a block that is not full.
   std::int64_t column_size(std::int64_t elements, std::int64_t cols) const {
-    const std::int64_t ends = row_groups_ > 1 && format_.blocks ? row_groups_ * cols * format_.scale_bytes : 0;
+    const std::int64_t ends = of_experts_ && format_.blocks ? row_groups_ * cols * format_.scale_bytes : 0;
     return format_.size(elements) + ends;
   }
   program::Elementwise shape(program::ElementwiseFn fn, std::int64_t elements, std::int64_t cols,
@@ -127,6 +128,7 @@ class Fp8Operands {
   bool on_;
   Lifetime saved_;
   std::string suffix_;
+  bool of_experts_ = false;
   std::int64_t groups_ = 1, row_groups_ = 1;
   std::function<BufferId()> loads_;
   std::map<BufferId, Copies> inputs_;

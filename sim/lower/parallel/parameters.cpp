@@ -121,6 +121,7 @@ std::int64_t ParameterStore::bucket_limit(int chunk) const {
   const bool first = (copies > 0 ? std::min(stage, copies - 1 - stage) : stage) == 0 && chunk == 0;
   if (profile.buckets_first_chunk && plan.zero < 2 && (!plan.overlap_grad_reduce || !first))
     return std::numeric_limits<std::int64_t>::max();
+  if (!plan.bucket_given && profile.bucket_elements > 0) return profile.bucket_elements;
   Bytes bytes = plan.bucket;
   if (!plan.bucket_given) bytes = std::max(bytes, profile.bucket_per_replica * (plan.data * plan.context));
   return bytes.count() / program::size_of(context_.gradient);

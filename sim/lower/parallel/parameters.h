@@ -10,7 +10,8 @@
 //          only in use
 //
 // (Rajbhandari et al. 2020, arXiv 1910.02054.) Buckets are padded to a multiple of d. With ZeRO 0 to 2 a bucket is
-// filled in backward order up to plan.bucket bytes; with ZeRO-3 a unit (layer) has one. Parameters replicated over the
+// filled in backward order up to plan.bucket bytes; with ZeRO-3 a unit (layer) has one, with ZeRO-2 where frameworks
+// have whole chunks (reduces_by_unit). Parameters replicated over the
 // tensor group have buckets of their own: their gradients count once in the norm and, under sequence parallelism, are
 // summed over the tensor group first. A tied embedding is a bucket of its own too: its gradient is summed with the
 // other copy's. So are experts that are spread over ranks: their d are the ranks that hold the same experts. So are

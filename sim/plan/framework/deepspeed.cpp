@@ -32,7 +32,8 @@ FrameworkProfile deepspeed_profile() {
   p.flattens_gradients = p.divides_gradients = true;
   p.reduce_launches = 0.5;
   p.fp32_gradients = false;
-  p.bucket = Bytes(std::int64_t{1'000'000'000});  // of 16-bit gradients
+  p.bucket_elements = 500'000'000;
+  p.bucket = Bytes(2 * p.bucket_elements);  // of 16-bit gradients
   p.broadcasts_first_weights = true;
   p.first_weights_bucket = Bytes(0);
   return p;
