@@ -7,6 +7,7 @@
 
 #include "cli/commands.h"
 #include "cli/console.h"
+#include "cli/execute_mpi.h"
 #include "cli/exit_code.h"
 #include "cli/version.h"
 #include "sim/base/check.h"
@@ -116,7 +117,9 @@ int run(int argc, char** argv, Action& action) {
   // What is performed is held to the memory that it is stated to need.
   const bool performs = app.got_subcommand("execute") || app.got_subcommand("calibrate") || app.got_subcommand("demo");
   if (!performs) keep_freed_memory();
-  return action();
+  // These share their work among the processes of a launcher, or refuse to be several.
+  const bool several = performs || app.got_subcommand("plan") || app.got_subcommand("simulate");
+  return several ? action() : as_first_process(app.get_subcommands().front()->get_name(), action);
 }
 
 int run_reporting_errors(int argc, char** argv, Action& action) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <optional>
 #include <string>
 
 #include "reports/prices.h"
@@ -9,8 +10,8 @@
 namespace rehearse::cli {
 
 struct PriceOption {
-  std::string file;  // "": the shipped one, topologies/prices.csv
-  double usd = 0;    // instead of a file's, where above 0
+  std::string file;           // "": the shipped one, topologies/prices.csv
+  std::optional<double> usd;  // instead of a file's; 0: what nobody is to be told the cost of
 
   void add_to(CLI::App& command);
   // Of a cluster as scenarios name it. Throws InputError for a file that cannot be read.

@@ -221,7 +221,8 @@ void add_simulate(CLI::App& app, Action& action) {
     a->output_given = output->count() > 0;
     action = [a] {
       const auto work = [a] { return simulate(*a); };
-      if (!a->several() || !execute::launched_for_mpi()) return work();
+      if (!a->several()) return as_first_process("simulate without --sweep, --samples or --what-if", work);
+      if (!execute::launched_for_mpi()) return work();
       constexpr std::chrono::seconds kToStart{60};
       return as_mpi_process(a->session, kToStart, work);
     };

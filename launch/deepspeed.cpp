@@ -9,6 +9,7 @@
 
 #include "launch/document_settings.h"
 #include "sim/base/text_check.h"
+#include "sim/plan/cosine_end.h"
 
 namespace rehearse::launch {
 namespace {
@@ -94,9 +95,11 @@ void ds_optimizer(Said& said, DsJson& config) {
   }
   params["weight_decay"] = t.weight_decay;
   config["optimizer"] = {{"type", t.optimizer == plan::OptimizerKind::sgd ? "SGD" : "AdamW"}, {"params", params}};
+  // Without its type the warm-up is logarithmic (runtime/lr_schedules.py, WarmupLR).
   if (t.warmup_steps > 0)
-    config["scheduler"] = {{"type", "WarmupLR"},
-                           {"params", {{"warmup_max_lr", t.lr}, {"warmup_num_steps", t.warmup_steps}}}};
+    config["scheduler"] = {
+        {"type", "WarmupLR"},
+        {"params", {{"warmup_max_lr", t.lr}, {"warmup_num_steps", t.warmup_steps}, {"warmup_type", "linear"}}}};
 }
 
 }  // namespace
@@ -240,6 +243,25 @@ void take_ds_offload(Taken& taken) {
   taken.assume("layers computed again in backward: cpu_checkpointing is of their inputs");
 }
 
+// runtime/lr_schedules.py: a warm-up is logarithmic and a cosine ends at 0.0001 of the rate where nothing says
+// otherwise.
+void take_ds_schedule(Taken& taken) {
+  taken.row({"training.warmup_steps", "scheduler.params.warmup_num_steps", Mapped::integer});
+  taken.find("scheduler.params.warmup_max_lr");
+  const auto rise = taken.text("scheduler.params.warmup_type");
+  if (taken.given("training.warmup_steps") && rise.value_or("log") != "linear")
+    taken.assume(fmt::format("a linear warm-up, not scheduler.params.warmup_type {}",
+                             rise ? one_line(*rise) : "log, DeepSpeed's default"));
+  if (taken.text("scheduler.type").value_or("") != "WarmupCosineLR") return;
+  taken.put("training.lr_schedule", "cosine", taken.find("scheduler.type"));
+  constexpr double kUsualEnd = 1e-4;
+  const auto end = taken.number("scheduler.params.cos_min_ratio");
+  if (end.value_or(kUsualEnd) != plan::kCosineEnd)
+    taken.assume(
+        fmt::format("a cosine that ends at {} of the learning rate, not at scheduler.params.cos_min_ratio {}{}",
+                    plan::kCosineEnd, end.value_or(kUsualEnd), end ? "" : ", DeepSpeed's default"));
+}
+
 void take_ds_optimizer(Taken& taken) {
   taken.row({"training.clip", "gradient_clipping", Mapped::number});
   if (const auto type = taken.text("optimizer.type")) {
@@ -260,10 +282,7 @@ void take_ds_optimizer(Taken& taken) {
     else
       taken.error(*betas, "expected two numbers");
   }
-  taken.row({"training.warmup_steps", "scheduler.params.warmup_num_steps", Mapped::integer});
-  taken.find("scheduler.params.warmup_max_lr");
-  if (const auto type = taken.text("scheduler.type"); type && *type == "WarmupCosineLR")
-    taken.put("training.lr_schedule", "cosine", taken.find("scheduler.type"));
+  take_ds_schedule(taken);
 }
 
 // train_batch_size = micro-batch x accumulation x replicas: the replicas, if the file says the rest.

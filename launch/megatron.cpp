@@ -9,6 +9,7 @@
 #include <string_view>
 #include <tuple>
 
+#include "sim/plan/cosine_end.h"
 #include "sim/plan/plan.h"
 
 namespace rehearse::launch {
@@ -305,6 +306,8 @@ MegatronArguments megatron_arguments(Said& said) {
   }
   add_rank_order(said, a.parallel);
   megatron_rows(said, megatron_training_rows(), a.training);
+  const plan::Training& t = said.scenario().training;
+  if (t.lr_schedule == "cosine") a.training.push_back({"min-lr", fmt::format("{:.15g}", t.lr * plan::kCosineEnd)});
   add_precision(said, a.training);
   add_optimizer(said, a.training);
   said.said("training.first_weights");

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <string>
 #include <string_view>
@@ -9,6 +10,7 @@
 
 #include "launch/megatron.h"
 #include "sim/base/text_check.h"
+#include "sim/plan/cosine_end.h"
 
 namespace rehearse::launch {
 bool is_megatron(const formats::ShellScript& script) {
@@ -255,6 +257,16 @@ void take_optimizer(Taken& taken) {
                              one_line(average), one_line(square)));
 }
 
+// Of a cosine: where it ends, by default at 0 (megatron/training/arguments.py, _add_learning_rate_args).
+void take_cosine_end(Taken& taken) {
+  if (taken.value_of("training.lr_schedule") != "cosine") return;
+  const auto least = taken.number("min-lr"), lr = taken.number("lr");
+  const double ours = lr.value_or(0) * plan::kCosineEnd;
+  if (least && lr && std::abs(*least - ours) <= 1e-9 * ours) return;
+  taken.assume(fmt::format("a cosine that ends at {} of the learning rate, not at {}", plan::kCosineEnd,
+                           least ? fmt::format("--min-lr {}", *least) : "0, as without --min-lr"));
+}
+
 void take_expert_plan(Taken& taken) {
   const std::string kind = taken.text("moe-token-dispatcher-type").value_or("");
   const bool deep = taken.flag("moe-enable-deepep") || taken.has("moe-flex-dispatcher-backend");
@@ -309,6 +321,7 @@ Imported import_megatron(const std::string& file, const formats::ShellScript& sc
     }
     taken.row(row);
   }
+  take_cosine_end(taken);
   take_schedule(taken);
   take_zero(taken);
   take_recompute(taken);

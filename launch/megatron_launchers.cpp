@@ -27,6 +27,7 @@ const std::map<std::string, std::string, std::less<>> kBridgePlaces = {
     {"micro-batch-size", "train.micro_batch_size"},
     {"global-batch-size", "train.global_batch_size"},
     {"lr", "optimizer.lr"},
+    {"min-lr", "optimizer.min_lr"},
     {"optimizer", "optimizer.optimizer"},
     {"weight-decay", "optimizer.weight_decay"},
     {"clip-grad", "optimizer.clip_grad"},

@@ -7,6 +7,7 @@
 
 #include "launch/document_settings.h"
 #include "sim/base/text_check.h"
+#include "sim/plan/cosine_end.h"
 
 namespace rehearse::launch {
 namespace {
@@ -210,10 +211,12 @@ std::vector<Section> titan_sections(Said& said) {
                      {"eps", toml_number(t.eps)},     {"weight_decay", toml_number(t.weight_decay)}};
   all.push_back(optimizer);
   Section rate{"lr_scheduler", {{"warmup_steps", fmt::format("{}", t.warmup_steps)}}};
-  if (t.lr_schedule == "cosine")
+  if (t.lr_schedule == "cosine") {
     rate.lines.emplace_back("decay_type", toml_text("cosine"));
-  else
+    rate.lines.emplace_back("min_lr_factor", toml_number(plan::kCosineEnd));
+  } else {
     rate.lines.emplace_back("decay_ratio", "0.0");
+  }
   all.push_back(rate);
   all.push_back(titan_training(said));
   all.push_back(titan_parallelism(said));
@@ -533,8 +536,13 @@ Imported import_torchtitan(const std::string& file, const std::string& text, con
   if (const auto name = taken.text("optimizer.name"); name && *name != "AdamW" && *name != "Adam")
     taken.assume(fmt::format("adamw, not {}", one_line(*name)));
   taken.row({"training.warmup_steps", "lr_scheduler.warmup_steps"});
-  if (taken.text("lr_scheduler.decay_type").value_or("") == "cosine")
+  if (taken.text("lr_scheduler.decay_type").value_or("") == "cosine") {
     taken.put("training.lr_schedule", "cosine", taken.find("lr_scheduler.decay_type"));
+    const auto end = taken.number("lr_scheduler.min_lr_factor");
+    if (end.value_or(0) != plan::kCosineEnd)
+      taken.assume(fmt::format("a cosine that ends at {} of the learning rate, not at lr_scheduler.min_lr_factor {}{}",
+                               plan::kCosineEnd, end.value_or(0), end ? "" : ", torchtitan's default"));
+  }
   taken.find("lr_scheduler.decay_ratio");
   const bool compiled = taken.flag("compile.enable") || taken.flag("training.compile");
   const std::string expert = taken.value_of("plan.expert");

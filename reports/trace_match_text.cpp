@@ -51,19 +51,22 @@ TraceJson list_json(const std::vector<Unmatched>& list) {
 
 std::string trace_match_text(const TraceMatch& m) {
   const result::Result& r = m.simulated->result;
+  // What was performed is measured as well, and told apart by where it is from.
+  const bool simulated = r.source == "simulated";
+  const std::string here = simulated ? "simulated" : "directory", there = simulated ? "measured" : "trace";
   std::string out = wrap(fmt::format("{}, {}, rank {}, against {} of {}", r.scenario_name, r.source, m.rank,
                                      m.step.name.empty() ? "all kernels" : m.step.name, m.step.file));
-  std::vector<std::pair<std::string, std::string>> rows = {{"Step, " + r.source, time_text(r.step_time_ps)}};
+  std::vector<std::pair<std::string, std::string>> rows = {{"Step, " + here, time_text(r.step_time_ps)}};
   if (m.step.duration_ps > 0)
-    rows.emplace_back("Step, measured", fmt::format("{}, {} times {}", time_text(m.step.duration_ps),
-                                                    ratio(m.step.duration_ps, r.step_time_ps), r.source));
+    rows.emplace_back("Step, " + there,
+                      fmt::format("{}, {} times {}", time_text(m.step.duration_ps),
+                                  ratio(m.step.duration_ps, r.step_time_ps), simulated ? here : "the directory's"));
   std::int64_t ops = 0, matched = 0;
   for (const TraceClass& c : m.classes) ops += c.simulated, matched += c.matched;
   rows.emplace_back("Mapped", fmt::format("{} of {} calls of the trace, {} of {} ops", m.pairs.size(),
                                           m.step.calls.size(), matched, ops));
   out += labelled(rows) + '\n';
-  std::vector<std::vector<std::string>> table = {
-      {"", "ops", "calls", "mapped", "simulated", "measured", "ratio", "of mapped"}};
+  std::vector<std::vector<std::string>> table = {{"", "ops", "calls", "mapped", here, there, "ratio", "of mapped"}};
   for (const TraceClass& c : m.classes)
     table.push_back({c.name, fmt::to_string(c.simulated), fmt::to_string(c.measured), fmt::to_string(c.matched),
                      time_text(c.simulated_ps), time_text(c.measured_ps), ratio(c.measured_ps, c.simulated_ps),
@@ -77,6 +80,7 @@ std::string trace_match_json(const TraceMatch& m) {
   TraceJson j;
   j["schema"] = "rehearse.trace_compare/1";
   j["simulated"] = {{"scenario", m.simulated->result.scenario_name},
+                    {"source", m.simulated->result.source},
                     {"rank", m.rank},
                     {"step_time_s", trace_seconds(m.simulated->result.step_time_ps)}};
   j["measured"] = {{"file", m.step.file}, {"step", m.step.name}, {"step_time_s", nullptr}};

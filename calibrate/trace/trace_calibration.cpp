@@ -242,6 +242,30 @@ std::string provenance_text(const TraceRequest& request, const TraceCalibration&
   throw InputError(Diagnostic{file, 0, 0, "", std::move(message), std::move(hint)});
 }
 
+// What tells one rank's trace from another's: no two ranks start their kernels at the same instants.
+struct TraceIdentity {
+  std::string file;
+  int rank = -1;                                   // -1: not known
+  std::vector<std::pair<double, double>> kernels;  // the first: start, duration
+
+  explicit TraceIdentity(const Trace& t) : file(t.file), rank(t.rank) {
+    constexpr std::size_t kCompared = 1000;
+    for (std::size_t k = 0; k < std::min(kCompared, t.kernels.size()); ++k)
+      kernels.emplace_back(t.kernels[k].ts, t.kernels[k].dur);
+  }
+};
+
+void refuse_the_same_rank(const std::vector<TraceIdentity>& before, const TraceIdentity& trace) {
+  for (const TraceIdentity& other : before) {
+    if (trace.rank >= 0 && trace.rank == other.rank)
+      refuse_calibration(trace.file, fmt::format("is of rank {}, as {} is", trace.rank, other.file),
+                         "one trace of each rank, of one stretch of one run");
+    if (!trace.kernels.empty() && trace.kernels == other.kernels)
+      refuse_calibration(trace.file, fmt::format("has the same kernels at the same times as {}", other.file),
+                         "name each trace once");
+  }
+}
+
 }  // namespace
 
 std::string shipped_device(const std::string& gpu) {
@@ -266,11 +290,15 @@ std::string shipped_device(const std::string& gpu) {
 TraceCalibration calibrate_from_trace(const TraceRequest& request) {
   TraceCalibration c;
   std::size_t steps = 0;
+  std::vector<TraceIdentity> before;
   for (std::size_t i = 0; i < request.files.size(); ++i) {
     const std::string& file = request.files[i];
     const Trace trace = read_trace(file, [&](double done) {
       if (request.progress) request.progress("reading " + base_name(file), done);
     });
+    const TraceIdentity identity(trace);
+    refuse_the_same_rank(before, identity);
+    before.push_back(identity);
     if (c.gpu.empty()) c.gpu = trace.gpu;
     if (c.gpu != trace.gpu)
       refuse_calibration(file,

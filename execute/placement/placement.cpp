@@ -231,12 +231,10 @@ void refuse_launcher(const std::string& command) {
   const bool performs = command == "execute";
   throw InputError(Diagnostic{
       "", 0, 0, "",
-      fmt::format(
-          "{} started this process as one of {}\n  ({}), each of which would {}\n  {}", name_of(launch.launcher),
-          launch.ranks, launch.source, performs ? "train the whole plan" : "do all of " + command,
-          performs ? fmt::format("--ranks {} makes each a rank, --ranks local is one run in each", mpi ? "mpi" : "gloo")
-                   : "run it once, outside of the launcher, or unset its variables"),
-      ""});
+      fmt::format("{} started this process as one of {} by {}, each of which would {}", name_of(launch.launcher),
+                  launch.ranks, launch.source, performs ? "train the whole plan" : "do all of " + command),
+      performs ? fmt::format("--ranks {} makes each a rank, --ranks local is one run in each", mpi ? "mpi" : "gloo")
+               : "run it once, outside of the launcher, or unset its variables"});
 }
 
 int launched_ranks() {

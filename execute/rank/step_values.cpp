@@ -3,6 +3,7 @@
 #include <numbers>
 
 #include "execute/rank/kernel_call.h"
+#include "sim/plan/cosine_end.h"
 
 namespace rehearse::execute {
 
@@ -11,7 +12,7 @@ double learning_rate(const plan::Training& t, std::int64_t step, std::int64_t st
   if (t.lr_schedule != "cosine") return t.lr;
   const std::int64_t span = std::max<std::int64_t>(1, steps - 1 - t.warmup_steps);
   const double done = std::min(1.0, static_cast<double>(step - t.warmup_steps) / static_cast<double>(span));
-  return t.lr * (0.1 + 0.45 * (1 + std::cos(std::numbers::pi * done)));
+  return t.lr * (plan::kCosineEnd + (1 - plan::kCosineEnd) / 2 * (1 + std::cos(std::numbers::pi * done)));
 }
 
 kernels::StepValues step_values(const plan::Training& t, std::int64_t step, std::int64_t steps) {

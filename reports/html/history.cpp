@@ -89,7 +89,9 @@ std::string ranks_figure(const StepHistory& h) {
   for (std::size_t r = 0; r < ranks.size(); ++r) ranks[r] = r;
   std::vector<std::int64_t> sorted = h.computed;
   std::sort(sorted.begin(), sorted.end());
-  const double median = static_cast<double>(sorted[(sorted.size() - 1) / 2]), most = static_cast<double>(sorted.back());
+  const std::size_t upper = sorted.size() / 2, lower = (sorted.size() - 1) / 2;
+  const double median = (static_cast<double>(sorted[lower]) + static_cast<double>(sorted[upper])) / 2,
+               most = static_cast<double>(sorted.back());
   if (most <= 0) return "";
   const bool cut = ranks.size() > kMostBars;
   if (cut) {

@@ -151,15 +151,22 @@ std::string timeline_section(const std::vector<Series>& series) {
     axis = std::max({axis, one.timeline.last_ps, one.timeline.window_ps});
     ops += one.timeline.ops;
   }
-  if (ops == 0) return "<p class=\"note\">There are no recorded operations.</p>\n";
+  const auto phases_alone = [](const Series& one) {
+    return one.run->result.reinforcement.known && one.run->result.source == "measured"
+               ? ": of performed steps of reinforcement learning the phases are measured, not their operations"
+               : "";
+  };
+  if (ops == 0)
+    return fmt::format("<p class=\"note\">There are no recorded operations{}.</p>\n", phases_alone(series.front()));
   std::string out = legend({{"forward", "forward"},
                             {"recompute", "recomputation"},
                             {"backward", "backward"},
                             {"optimizer", "optimizer"},
                             {"other", "other"}});
   for (const Series& one : series)
-    out += (series.size() > 1 ? fmt::format("<h3>{}</h3>\n", escape(one.label)) : "") +
-           timeline_figure(*one.run, one.timeline, axis);
+    if (one.timeline.ops > 0)
+      out += (series.size() > 1 ? fmt::format("<h3>{}</h3>\n", escape(one.label)) : "") +
+             timeline_figure(*one.run, one.timeline, axis);
   out = "<div id=\"timeline\"><div class=\"static\">\n" + out + "</div></div>\n";
   out += "<p class=\"note\">The last step, on one rank a stage; empty is idle: a bubble, or waiting for bytes.";
   for (const Series& one : series)
@@ -167,6 +174,9 @@ std::string timeline_section(const std::vector<Series>& series) {
       out += fmt::format(" {}: of {} operations, neighbours within {} are drawn as one.", escape(one.label),
                          grouped(static_cast<double>(one.timeline.ops)),
                          format_time(Time::from_ps(one.timeline.merged_below_ps)));
+  for (const Series& one : series)
+    if (one.timeline.ops == 0)
+      out += fmt::format(" {}: no recorded operations{}.", escape(one.label), phases_alone(one));
   return out + "</p>\n";
 }
 

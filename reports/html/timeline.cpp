@@ -74,13 +74,18 @@ std::size_t bars_of(const std::vector<Row>& rows) {
   return n;
 }
 
-// When the recorded step starts, by the clock of the ops.
-std::int64_t origin_of(const StoredResult& run, std::int64_t first) {
-  if (run.result.source == "measured") return first;
-  std::int64_t end = first;
-  for (const result::OpRow& op : run.ops)
-    if (run.text_of(op).stream == "compute") end = std::max(end, op.start_ps + op.duration_ps);
-  return end - result::recorded_step_ps(run.result);
+// When the recorded step starts and ends, by the clock of the ops; what a step account's window is too. Of a run that
+// computes nothing all of its ops.
+std::pair<std::int64_t, std::int64_t> step_of(const StoredResult& run) {
+  std::int64_t first = INT64_MAX, end = INT64_MIN;
+  for (const bool all : {false, true}) {
+    if (first != INT64_MAX) break;
+    for (const result::OpRow& op : run.ops)
+      if (all || run.text_of(op).stream == "compute")
+        first = std::min(first, op.start_ps), end = std::max(end, op.start_ps + op.duration_ps);
+  }
+  if (run.result.source != "measured") first = end - result::recorded_step_ps(run.result);
+  return {first, end};
 }
 
 bool starts(std::string_view text, std::string_view prefix) {
@@ -98,10 +103,10 @@ Timeline timeline_of(const StoredResult& run, std::size_t most_bars) {
     first = std::min(first, op.start_ps);
     last = std::max(last, op.start_ps + op.duration_ps);
   }
-  const std::int64_t origin = origin_of(run, first);
+  const auto [origin, end] = step_of(run);
   out.first_ps = first - origin;
   out.last_ps = last - origin;
-  out.window_ps = run.result.source == "measured" ? out.last_ps : result::recorded_step_ps(run.result);
+  out.window_ps = end - origin;
   const std::vector<Row> rows = all_rows(run, origin);
   out.rows = rows;
   const std::int64_t span = last - first;

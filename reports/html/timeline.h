@@ -24,8 +24,8 @@ struct Row {
 };
 
 struct Timeline {
-  // Of a simulated run 0 is the start of its step, a step time before the end of the last compute stream; of a measured
-  // one, whose step time is the median of several, it is the first start.
+  // The step ends with the last compute stream. Of a simulated run 0 is a step time before that; of a measured one,
+  // whose step time is the median of several, it is where the first compute stream starts: inputs are loaded ahead.
   std::int64_t window_ps = 0;              // the step: what idle shares are of
   std::int64_t first_ps = 0, last_ps = 0;  // first start, which may be before the step; last end
   std::int64_t merged_below_ps = 0;        // neighbours within so much time are one bar; 0: every op has its own

@@ -285,7 +285,8 @@ std::vector<Key> training_keys() {
        .type = KeyType::choice,
        .fallback = "constant",
        .values = {"constant", "cosine"},
-       .meaning = "learning rate over the steps: `constant` or `cosine`",
+       .meaning = "learning rate over the steps: `constant`, or `cosine`: after the warm-up half a wave from `lr` to a "
+                  "tenth of it at the last step",
        .example = "cosine",
        .related = "training.lr training.warmup_steps",
        .field = &Training::lr_schedule},

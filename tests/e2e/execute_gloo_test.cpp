@@ -194,6 +194,8 @@ TEST_F(ExecuteGloo, ALaunchersProcessesWithoutRanksAreRefused) {
     const Outcome r = shell(variables + " $REHEARSE execute " + scenario_ + " --steps 1");
     EXPECT_EQ(r.status, 2) << variables;
     EXPECT_TRUE(has(r.err, variables.substr(0, variables.find(' '))) && has(r.err, flag)) << r.err;
+    EXPECT_EQ(std::count(r.err.begin(), r.err.end(), '\n'), 1) << "an error is a line: " << r.err;
+    EXPECT_FALSE(has(r.err, "\\x")) << r.err;
     EXPECT_EQ(r.out, "");
   };
   refused("RANK=1 WORLD_SIZE=2 MASTER_ADDR=localhost", "--ranks gloo");

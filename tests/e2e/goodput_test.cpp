@@ -34,6 +34,14 @@ TEST(GoodputCommand, ATableAndWhatItCosts) {
   EXPECT_LE(widest(r.out), 80u);
 }
 
+// A price of 0 is one: the shipped one must not stand in for it.
+TEST(GoodputCommand, APriceOfNothingCostsNothing) {
+  const Outcome r = run({"goodput", "gpt3-175b-failures", "--samples", "20", "--price", "0"});
+  ASSERT_EQ(r.status, 0) << r.err;
+  EXPECT_FALSE(has(r.out, "$")) << r.out;
+  EXPECT_TRUE(has(run({"goodput", "gpt3-175b-failures", "--samples", "20"}).out, "Cost              $"));
+}
+
 TEST(GoodputCommand, WhatCannotBeIsRefusedWithItsKey) {
   const auto refused = [](std::vector<std::string> words, const std::string& message) {
     words.insert(words.begin(), "goodput");

@@ -244,6 +244,28 @@ training: {global_batch: 32, seq_len: 256, precision: bf16}
   EXPECT_EQ(none.out, "");
 }
 
+// What is not shared the first process answers alone, as if it were the only one.
+TEST_F(Mpi, WhatIsNotSharedIsAnsweredOnce) {
+  for (const std::string& arguments :
+       {"simulate " + scenario_ + " --json", std::string("goodput gpt3-175b-failures --samples 20 --json")}) {
+    const Outcome one = shell("\"$REHEARSE\" " + arguments);
+    ASSERT_EQ(one.status, 0) << one.err;
+    const Outcome all = shell(std::string(kMpirun) + "mpirun -n 2 \"$REHEARSE\" " + arguments);
+    EXPECT_EQ(all.status, 0) << all.err;
+    ASSERT_TRUE(Json::accept(all.out)) << all.out;
+    Json answer = Json::parse(all.out), alone = Json::parse(one.out);
+    answer.erase("engine"), alone.erase("engine");  // how long the simulation took
+    EXPECT_EQ(answer, alone);
+    EXPECT_TRUE(has(all.err, "is not shared among processes: the first of 2 alone answers")) << all.err;
+    EXPECT_EQ(all.err.find("is not shared"), all.err.rfind("is not shared")) << all.err;
+  }
+  const Outcome wrong = shell(std::string(kMpirun) + "mpirun -n 2 \"$REHEARSE\" goodput nowhere.yaml");
+  EXPECT_EQ(wrong.status, 2);
+  EXPECT_EQ(wrong.err.find("no such file"), wrong.err.rfind("no such file")) << wrong.err;
+  // Half a launcher's variables are nothing to a command that has no ranks.
+  EXPECT_EQ(shell("RANK=1 \"$REHEARSE\" list scenarios").status, 0);
+}
+
 TEST_F(Mpi, AProcessThatDiesEndsTheSearch) {
   const Outcome r = as_shells(3,
                               "[ $OMPI_COMM_WORLD_RANK = 1 ] && (sleep 1; kill -9 $$) & exec $REHEARSE plan "

@@ -73,12 +73,17 @@ class TraceText {
                                     name, in, out, dtype, ranks),
                         at, 20);
   }
+  TraceText& of_rank(int rank) {
+    rank_ = rank;
+    return *this;
+  }
   double host_now() const { return at_; }
   double device_now() const { return device_at_; }
   std::string text() const {
     return R"({"schemaVersion":1,"deviceProperties":[{"id":0,"name":"NVIDIA A100-SXM4-80GB","totalGlobalMem":85100}],)"
-           R"("distributedInfo":{"backend":"nccl","rank":0,"world_size":8},"record_shapes":1,"traceEvents":[)" +
-           events_ + R"(],"traceName":"rank0.json"})";
+           R"("distributedInfo":{"backend":"nccl","rank":)" +
+           std::to_string(rank_) + R"(,"world_size":8},"record_shapes":1,"traceEvents":[)" + events_ +
+           R"(],"traceName":"rank0.json"})";
   }
 
  private:
@@ -88,7 +93,7 @@ class TraceText {
         (events_.empty() ? "\n" : ",\n") + (R"({"ph":"X",)" + fmt::format(format, std::forward<Args>(args)...) + "}");
   }
   std::string events_;
-  int id_ = 0;
+  int id_ = 0, rank_ = 0;
   double at_ = 1000, device_at_ = 1e6;
 };
 
@@ -344,9 +349,36 @@ TEST_F(FromTrace, ACollectiveOfSeveralRanksIsTheLeastOfEachCall) {
   a.call("aten::mm", kForward, {3600}), b.call("aten::mm", kForward, {3600});
   for (const double us : {1000.0, 1100.0, 1200.0}) a.nccl("allreduce", us, 1 << 20, 1 << 20, "Float");
   for (const double us : {1500.0, 1050.0, 1300.0}) b.nccl("allreduce", us, 1 << 20, 1 << 20, "Float");
-  const TraceCalibration made = read({put(a.text()), put(b.text())});
+  const TraceCalibration made = read({put(a.text()), put(b.of_rank(1).text())});
   EXPECT_TRUE(has(made.text, "all_reduce,8,1,4194304,1050,trace")) << made.text;
   EXPECT_TRUE(has(made.text, "a profiler's trace of 2 GPUs")) << made.text;
+}
+
+// One rank's trace twice would count as two ranks' that never wait for each other.
+TEST_F(FromTrace, OneRanksTraceTwiceIsRefused) {
+  TraceText t, later;
+  t.call("aten::mm", kForward, {3600}), later.call("aten::mm", kForward, {3700});
+  const auto refused = [&](const std::vector<std::string>& files) {
+    try {
+      read(files);
+      return std::string();
+    } catch (const InputError& error) {
+      return error.diagnostics().front().text();
+    }
+  };
+  const std::string file = put(t.text());
+  EXPECT_TRUE(has(refused({file, file}), "is of rank 0, as " + file + " is")) << refused({file, file});
+  EXPECT_TRUE(has(refused({file, put(later.text())}), "is of rank 0, as")) << "another stretch of the same rank";
+  // A copy under another name, of ranks that the files do not name.
+  const auto nameless = [](std::string text) {
+    text.replace(text.find("\"rank\":0,"), 9, "");
+    return text;
+  };
+  const std::string first = put(nameless(t.text())), copy = put(nameless(t.text()));
+  EXPECT_TRUE(has(refused({first, copy}), "has the same kernels at the same times as " + first))
+      << refused({first, copy});
+  EXPECT_EQ(refused({first, put(nameless(later.text()))}), "");
+  EXPECT_EQ(refused({file, put(later.of_rank(1).text())}), "");
 }
 
 // Ranks 0, 8, 16, ... are of eight nodes. Messages, and collectives whose arguments stand at the operator.

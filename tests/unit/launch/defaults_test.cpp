@@ -174,6 +174,64 @@ TEST(Defaults, TorchtitansStagesReduceOnce) {
   }
 }
 
+// Megatron-Core's defaults and torchtitan's end a cosine at 0, DeepSpeed warms up in a logarithm: what is exported says
+// what training.lr_schedule and warmup_steps mean, and what is read another way is said.
+TEST(LearningRate, EndsWhereTheFileSays) {
+  const plan::Scenario s = read(
+      "rehearse: 1\nmodel: llama3-8b\ncluster: {topology: dgx-h100, gpus: 8}\n"
+      "training: {global_batch: 8, seq_len: 4096, lr: 3e-4, lr_schedule: cosine, warmup_steps: 7}\n");
+  for (const auto& [format, line] : {std::pair{"megatron", "--min-lr 3e-05"},
+                                     {"megatron-bridge", "cfg.optimizer.min_lr = 3e-05"},
+                                     {"torchtitan-toml", "min_lr_factor = 0.1"},
+                                     {"torchtitan", "min_lr_factor = 0.1"},
+                                     {"deepspeed", "\"warmup_type\": \"linear\""}}) {
+    const Exported made = export_plan(format, s, 8);
+    EXPECT_NE(made.text.find(line), std::string::npos) << format << "\n" << made.text;
+    if (std::string(format) == "torchtitan" || std::string(format) == "megatron-bridge") continue;  // not read
+    ImportHints hints;
+    if (std::string(format) != "megatron") hints.model = "llama3-8b";
+    const std::string assumed = joined(import_plan("x", made.text, hints).report.assumed);
+    EXPECT_EQ(assumed.find("cosine"), std::string::npos) << assumed;
+    EXPECT_EQ(assumed.find("warm-up"), std::string::npos) << assumed;
+  }
+  const plan::Scenario constant = read("rehearse: 1\nmodel: llama3-8b\ncluster: {topology: dgx-h100, gpus: 8}\n");
+  EXPECT_EQ(export_plan("megatron", constant, 8).text.find("min-lr"), std::string::npos);
+}
+
+TEST(LearningRate, IsSaidWhereTheFileMeansAnother) {
+  const auto assumed = [](const std::string& file, const std::string& text) {
+    return joined(import_plan(file, text, {}).report.assumed);
+  };
+  const auto megatron = [&](const std::string& arguments) {
+    return assumed("x.sh", kShape + "--bf16 --lr 3e-4 --lr-decay-style " + arguments + "\n");
+  };
+  const std::string ends = "a cosine that ends at 0.1 of the learning rate, not at ";
+  EXPECT_NE(megatron("cosine").find(ends + "0, as without --min-lr\n"), std::string::npos);
+  EXPECT_NE(megatron("cosine --min-lr 1e-5").find(ends + "--min-lr 1e-05\n"), std::string::npos);
+  EXPECT_EQ(megatron("cosine --min-lr 3e-5").find(ends), std::string::npos);
+  EXPECT_EQ(megatron("constant").find(ends), std::string::npos);
+  const auto titan = [&](const std::string& lines) {
+    return assumed("x.toml", "[training]\nseq_len = 64\n[lr_scheduler]\ndecay_type = \"cosine\"\n" + lines);
+  };
+  EXPECT_NE(titan("").find(ends + "lr_scheduler.min_lr_factor 0, torchtitan's default\n"), std::string::npos)
+      << titan("");
+  EXPECT_EQ(titan("min_lr_factor = 0.1\n").find(ends), std::string::npos);
+  const auto deepspeed = [&](const std::string& type, const std::string& params) {
+    return assumed("x.json",
+                   "{\"train_batch_size\": 8, \"zero_optimization\": {\"stage\": 1}, \"scheduler\": "
+                   "{\"type\": \"" +
+                       type + "\", \"params\": {\"warmup_num_steps\": 10" + params + "}}}");
+  };
+  EXPECT_NE(
+      deepspeed("WarmupLR", "").find("a linear warm-up, not scheduler.params.warmup_type log, DeepSpeed's default"),
+      std::string::npos)
+      << deepspeed("WarmupLR", "");
+  EXPECT_EQ(deepspeed("WarmupLR", ", \"warmup_type\": \"linear\"").find("warm-up"), std::string::npos);
+  EXPECT_NE(deepspeed("WarmupCosineLR", "").find(ends + "scheduler.params.cos_min_ratio 0.0001, DeepSpeed's default"),
+            std::string::npos);
+  EXPECT_EQ(deepspeed("WarmupCosineLR", ", \"cos_min_ratio\": 0.1").find(ends), std::string::npos);
+}
+
 // A name that is a letter or two off was meant; another name that is right elsewhere was not.
 TEST(Slips, AreSaidAndRightNamesAreNot) {
   const Imported imported =

@@ -38,6 +38,25 @@ TEST(Timeline, WhatRanAheadOfTheStepLiesBeforeItAndIsNotIts) {
   EXPECT_DOUBLE_EQ(idle_share(t, t.rows[0]), 0.5);
 }
 
+// A measured run's inputs are loaded during the step before, its results written after it.
+TEST(Timeline, AMeasuredStepIsThatOfItsComputeStreams) {
+  auto s = stored("measured");
+  const Timeline before = timeline_of(s, 100);
+  s.texts.push_back(s.texts[0]);
+  s.texts.back().stream = "copy", s.texts.back().kind = "input";
+  const std::int64_t t0 = s.ops[0].start_ps;
+  s.ops.push_back({0, 1, -1, 0, 4, t0 - 5 * kMicrosecond, kMicrosecond, 0});
+  s.ops.push_back({0, 1, 9, 0, 4, t0 + 11 * kMicrosecond, kMicrosecond, 0});
+  const Timeline t = timeline_of(s, 100);
+  EXPECT_EQ(t.window_ps, 10 * kMicrosecond);
+  EXPECT_EQ(t.first_ps, -5 * kMicrosecond);
+  EXPECT_EQ(t.last_ps, 12 * kMicrosecond);
+  EXPECT_EQ(t.rows[0].bars[0].start_ps, 0);
+  EXPECT_DOUBLE_EQ(idle_share(t, t.rows[0]), idle_share(before, before.rows[0])) << "what ran ahead is no idle time";
+  s.ops.erase(s.ops.begin(), s.ops.begin() + 4);  // nothing computes: all there is
+  EXPECT_EQ(timeline_of(s, 100).window_ps, 17 * kMicrosecond);
+}
+
 TEST(Timeline, BarsOverTheLimitAreMergedWithNeighboursAndNothingIsLost) {
   auto s = stored();
   s.ops.clear();

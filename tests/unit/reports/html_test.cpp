@@ -296,6 +296,32 @@ TEST(HtmlHistory, EndsAtTheLastStepAndSaysFromWhichOnItCounts) {
   EXPECT_FALSE(has(html::history_section({s}, {"a"}), "since step"));
 }
 
+// 1.0 and 1.08 us a rank are 4% from their median, 1.0 and 1.2 us 9%.
+TEST(HtmlHistory, TheMedianOfTwoRanksLiesBetweenThem) {
+  auto s = stored("measured");
+  s.history.step_ps.assign(2, kMicrosecond), s.history.end_ps = {kMicrosecond, 2 * kMicrosecond};
+  s.history.slowest = {0, 2};
+  s.history.computed = {kMicrosecond, 1'080'000};
+  EXPECT_FALSE(has(html::history_section({s}, {"a"}), "the straggler"));
+  s.history.computed = {kMicrosecond, 1'200'000};
+  const std::string section = html::history_section({s}, {"a"});
+  EXPECT_TRUE(has(section, "the straggler, 1.09 times the median")) << section;
+}
+
+// Steps of reinforcement learning are measured by their phases.
+TEST(HtmlPage, ARunWithoutOperationsSaysSo) {
+  auto phases = stored("measured");
+  phases.ops.clear();
+  phases.result.reinforcement.known = true;
+  const std::string why =
+      "no recorded operations: of performed steps of reinforcement learning the phases are measured, not their "
+      "operations.";
+  EXPECT_TRUE(has(static_page({phases}), "There are " + why)) << static_page({phases});
+  const std::string both = static_page({stored(), phases});
+  EXPECT_TRUE(has(both, "small, measured: " + why)) << both;
+  EXPECT_FALSE(has(static_page({stored()}), "no recorded operations"));
+}
+
 TEST(HtmlErrors, AreSumsOverWhatBothRunsHave) {
   auto measured = stored("measured");
   measured.ops[0].duration_ps = 5 * kMicrosecond;

@@ -105,6 +105,23 @@ TEST(MatchTrace, ProductsThatARunHasApart) {
   EXPECT_TRUE(match_trace(simulated, 0, step).pairs.empty());
 }
 
+// What was performed was measured too: its side is the directory's, the other the trace's.
+TEST(MatchTrace, AMeasuredDirectoryIsNotCalledSimulated) {
+  TraceStep step{"t.json", "ProfilerStep#1", 12 * kMicrosecond, {}};
+  step.calls = {call_of("gemm", product_key(4, 2, 16), 10, 5 * kMicrosecond)};
+  const result::StoredResult measured = stored("measured"), simulated = stored();
+  const TraceMatch performed = match_trace(measured, 0, step), predicted = match_trace(simulated, 0, step);
+  const std::string text = trace_match_text(performed);
+  EXPECT_EQ(text.find("simulated"), std::string::npos) << text;
+  EXPECT_NE(text.find("Step, directory"), std::string::npos) << text;
+  EXPECT_NE(text.find("Step, trace"), std::string::npos) << text;
+  EXPECT_NE(text.find("1.20 times the directory's"), std::string::npos) << text;
+  EXPECT_NE(trace_match_json(performed).find("\"source\": \"measured\""), std::string::npos);
+  const std::string other = trace_match_text(predicted);
+  EXPECT_NE(other.find("Step, simulated"), std::string::npos) << other;
+  EXPECT_NE(other.find("Step, measured"), std::string::npos) << other;
+}
+
 // Alike collectives of two streams are told apart by the stream, though their order in time is another.
 TEST(MatchTrace, EqualsByStreamThenOrder) {
   const result::StoredResult simulated = with_two_streams();
