@@ -472,6 +472,23 @@ TEST(Result, IsReadAsItWasWrittenAndShown) {
             std::string::npos);
 }
 
+TEST(Rules, APromptLeavesRoomForAResponse) {
+  const auto message = [](const Assignments& assignments) {
+    try {
+      read(assignments);
+    } catch (const InputError& error) {
+      return error.diagnostics().front().message;
+    }
+    return std::string();
+  };
+  for (const char* tokens : {"4096", "5000"})
+    EXPECT_EQ(message({std::string("reinforcement.prompt_tokens=") + tokens}),
+              std::string("a prompt of ") + tokens +
+                  " tokens leaves no room for a response in training.seq_len, 4096");
+  EXPECT_EQ(message({"reinforcement.prompt_tokens=96", "reinforcement.max_response_tokens=4001"}),
+            "a prompt of 96 tokens and responses of up to 4001 do not fit training.seq_len, 4096");
+}
+
 TEST(Rules, SayWhatDoesNotGoTogether) {
   const auto refused = [](const Assignments& assignments) {
     try {
