@@ -22,7 +22,9 @@ class MetricsFile {
   std::string path_;
   reports::TrainingProgress progress_;
   double examples_a_step_, tokens_a_step_;
-  Clock::time_point since_ = Clock::now();
+  // From the end of the first step on: ranks start within that one.
+  bool timed_ = false;
+  Clock::time_point written_ = Clock::now(), since_ = written_;
   int steps_since_ = 0;
 };
 

@@ -5,6 +5,7 @@
 
 #include "reports/batch.h"
 #include "reports/limits.h"
+#include "reports/reinforcement.h"
 #include "reports/tables.h"
 #include "reports/text.h"
 #include "sim/base/units.h"
@@ -45,8 +46,7 @@ std::string headings() {
 }
 
 std::string row(const std::string& label, const Result& r, double tokens) {
-  const result::StageMemory* worst = largest_stage(r);
-  const Bytes peak(worst == nullptr ? 0 : worst->peak);
+  const Bytes peak(fullest(r).bytes);
   std::string out = left(clip(label, kLabelWidth - 1), kLabelWidth);
   if (!r.memory_fits)
     return out + fmt::format("  does not fit: needs {} of {} a GPU{}", format_bytes(peak),

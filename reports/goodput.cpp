@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -50,13 +51,22 @@ std::string seconds_text(double seconds) {
   return format_time(Time::from_seconds(seconds));
 }
 
+// What the closed form takes for granted.
+const char* with_hosts_enough(const Goodput& g) {
+  return g.spare_hosts < 0 ? "" : " with hosts enough";
+}
+
 std::string interval_text(const Goodput& g) {
   const double seconds = static_cast<double>(g.interval_steps) * g.step_s;
   std::string text = fmt::format("every {} step{}, {} of training", g.interval_steps, g.interval_steps == 1 ? "" : "s",
                                  seconds_text(seconds));
-  if (!g.interval_given) return text + ", the best in whole steps";
-  return text +
-         fmt::format("; the best, {}, would give {}", seconds_text(g.best_interval_s), percent(g.expected_at_best));
+  const bool least = g.least_interval_steps > 1 && g.interval_steps == g.least_interval_steps;
+  if (least) text += ", in which the one before is written";
+  if (g.asked_interval_s == 0) return text + (least ? ": the best" : ", the best in whole steps");
+  if (least && std::round(g.asked_interval_s / g.step_s) < static_cast<double>(g.interval_steps))
+    text += fmt::format(": checkpoint.interval, {}, is too short for it", seconds_text(g.asked_interval_s));
+  return text + fmt::format("; the best, {}, would give {}{}", seconds_text(g.best_interval_s),
+                            percent(g.expected_at_best), with_hosts_enough(g));
 }
 
 std::string checkpoint_text(const Goodput& g) {
@@ -114,9 +124,9 @@ std::string goodput_text(const Goodput& g) {
       {"Length", range_text(over_samples(g, [](const Weeks& w) { return w.seconds() / kDay; }), days)},
       {"Interruptions", interruptions_text(g)},
       {"Effective",
-       fmt::format("{} of the time; expected {}",
+       fmt::format("{} of the time; expected {}{}",
                    range_text(over_samples(g, [](const Weeks& w) { return w.effective_ratio(); }), percent),
-                   percent(g.expected_ratio))},
+                   percent(g.expected_ratio), with_hosts_enough(g))},
       {g.tokens ? "Tokens" : "Samples", range_text(over_samples(g, [&](const Weeks& w) { return units_trained(g, w); }),
                                                    [](double n) { return fmt::format("{:.4g}", n); })},
       {g.tokens ? "Tokens a second" : "Samples a second",
@@ -159,6 +169,8 @@ std::string goodput_json(const Goodput& g) {
         {"write_s", g.write_s},
         {"interval_steps", g.interval_steps},
         {"interval_s", static_cast<double>(g.interval_steps) * g.step_s},
+        {"asked_interval_s", g.asked_interval_s > 0 ? GoodputJson(g.asked_interval_s) : GoodputJson()},
+        {"least_interval_s", static_cast<double>(g.least_interval_steps) * g.step_s},
         {"best_interval_s", g.best_interval_s},
         {"young_interval_s", g.young_s},
         {"daly_interval_s", g.daly_s}}},

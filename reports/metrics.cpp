@@ -45,6 +45,7 @@ std::string prometheus_text(const TrainingProgress& p) {
   for (const auto& [part, loss] : p.loss_parts)
     out += fmt::format("rehearse_loss_part{{scenario=\"{}\",part=\"{}\"}} {}\n", label, metric_label(part),
                        metric_number(loss));
+  if (p.step_s <= 0) return out;
   add("step_seconds", "gauge", "Mean time of a step since the last look.", p.step_s);
   add("examples_per_second", "gauge", "Sequences or samples trained on, a second.", p.examples_per_s);
   if (p.tokens_per_s > 0) add("tokens_per_second", "gauge", "Tokens trained on, a second.", p.tokens_per_s);

@@ -16,7 +16,9 @@ struct TrainingProgress {
   double loss = 0;  // of the last step
   // Those that make it up, if there are several, by name ("model", "mtp1").
   std::vector<std::pair<std::string, double>> loss_parts = {};
-  double step_s = 0;          // mean since the file was written before
+  // Mean since the file was written before, of whole steps without the start of the ranks; 0: there is none yet, and no
+  // rate either.
+  double step_s = 0;
   double examples_per_s = 0;  // sequences, or samples
   double tokens_per_s = 0;    // 0: the model reads no text
 };

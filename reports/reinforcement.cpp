@@ -138,17 +138,36 @@ PhaseComparison compare_phases(const result::Result& first, const result::Result
   return out;
 }
 
-std::string longest_phase(const result::Result& r) {
+const ReinforcementPhase* longest(const result::Result& r) {
   const auto& phases = r.reinforcement.phases;
-  if (phases.empty()) return "";
-  const auto longest =
+  const auto found =
       std::max_element(phases.begin(), phases.end(), [](const auto& a, const auto& b) { return a.ps < b.ps; });
-  std::string name = longest->name;
+  return found == phases.end() ? nullptr : &*found;
+}
+
+std::string longest_phase(const result::Result& r) {
+  const ReinforcementPhase* phase = longest(r);
+  if (phase == nullptr) return "";
+  std::string name = phase->name;
   name[0] = static_cast<char>(std::toupper(static_cast<unsigned char>(name[0])));
   std::string text = fmt::format("{}, the longest phase: {}, {} of the step", name,
-                                 format_time(Time::from_ps(longest->ps)), percent(share_of_step(r, longest->ps)));
+                                 format_time(Time::from_ps(phase->ps)), percent(share_of_step(r, phase->ps)));
   if (knows_idle(r)) text += fmt::format("; devices are idle {} of their time", percent(r.reinforcement.idle));
   return text + '.';
+}
+
+Fullest fullest(const result::Result& r) {
+  Fullest most;
+  if (const result::StageMemory* stage = result::tightest(r.stages); stage != nullptr) most.bytes = stage->peak;
+  for (const ReinforcementPhase& phase : r.reinforcement.phases)
+    if (phase.peak_bytes > most.bytes) most = {phase.peak_bytes, &phase};
+  return most;
+}
+
+std::string fullest_phase(const result::Result& r) {
+  const ReinforcementPhase* phase = fullest(r).phase;
+  if (phase == nullptr) return "";
+  return fmt::format("of all phases {} needs most: {}", phase->name, format_bytes(Bytes(phase->peak_bytes)));
 }
 
 std::string phase_that_does_not_fit(const result::Result& r) {

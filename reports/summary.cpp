@@ -166,7 +166,11 @@ std::string memory(const Result& r) {
     rows.push_back(std::move(row));
     i = end;
   }
-  std::string out = fmt::format("Memory a {} at its peak, {}{}\n", device_noun(r), unit.name, fits) + align(rows);
+  const std::string beside = fullest_phase(r);
+  const char* when = beside.empty() ? "" : " in an update alone";
+  std::string out =
+      fmt::format("Memory a {} at its peak{}, {}{}\n", device_noun(r), when, unit.name, fits) + align(rows);
+  if (!beside.empty()) out += wrap(beside, 2);
   if (mixed) out += wrap(stage_devices(r), 2);
   if (r.memory_headroom > 0)
     out += wrap(fmt::format("headroom: of {} a {}, {} are kept free", format_bytes(Bytes(r.memory_capacity)),

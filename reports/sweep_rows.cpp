@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "reports/limits.h"
+#include "reports/reinforcement.h"
 #include "sim/base/csv_field.h"
 
 namespace rehearse::reports {
@@ -17,9 +18,10 @@ using Json = nlohmann::ordered_json;
 
 constexpr const char* kStatus[] = {"fits", "does not fit", "infeasible"};
 
-// The largest loss in a word if it is large, else the kernels.
+// The longest phase of several; else the largest loss in a word if it is large, else the kernels.
 std::string limit_of(const result::Result& r) {
   if (!r.memory_fits) return "memory";
+  if (const auto* phase = longest(r); phase != nullptr) return phase->name;
   std::size_t most = 0;
   for (std::size_t i = 1; i < result::kShares; ++i)
     if (most == 0 || r.breakdown_ps[i] > r.breakdown_ps[most]) most = i;
@@ -76,8 +78,7 @@ Scaling scaling_of(const SweepRow& row, const SweepRow& reference) {
 void fill(SweepRow& row, const result::Result& r) {
   row.status = r.memory_fits ? SweepStatus::fits : SweepStatus::does_not_fit;
   row.step_time_ps = r.step_time_ps;
-  const result::StageMemory* worst = largest_stage(r);
-  row.peak_bytes = worst == nullptr ? 0 : worst->peak;
+  row.peak_bytes = fullest(r).bytes;
   row.memory_bytes = r.memory_capacity;
   row.mfu = result::mfu(r);
   row.tokens_per_s = r.tokens_per_s;

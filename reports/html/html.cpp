@@ -23,6 +23,7 @@
 #include "reports/html/text.h"
 #include "reports/html/words.h"
 #include "reports/limits.h"
+#include "reports/reinforcement.h"
 #include "reports/text.h"
 #include "sim/base/check.h"
 #include "sim/base/units.h"
@@ -74,8 +75,8 @@ std::string numbers(const Result& r) {
   std::string out = "<dl class=\"numbers\">" + headline_number(format_time(Time::from_ps(r.step_time_ps)), "step");
   if (result::mfu(r) >= 0.0005) out += headline_number(percent(result::mfu(r)), "MFU");
   if (r.tokens_per_s > 0) out += headline_number(compact(r.tokens_per_s), unit_of(r) + " a second");
-  if (const auto* worst = largest_stage(r); worst != nullptr)
-    out += headline_number(format_bytes(Bytes(worst->peak)), "peak memory");
+  if (const std::int64_t bytes = fullest(r).bytes; bytes > 0)
+    out += headline_number(format_bytes(Bytes(bytes)), "peak memory");
   return out + "</dl>\n";
 }
 
@@ -117,7 +118,11 @@ std::string answer_section(const Runs& runs, const Names& names, const HtmlOptio
 
 std::string memory_section(const Runs& runs, const Names& names) {
   std::string out;
-  for (std::size_t i = 0; i < runs.size(); ++i) out += part_title(runs, names[i]) + memory_figure(runs[i].result);
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    out += part_title(runs, names[i]) + memory_figure(runs[i].result);
+    if (const std::string phase = fullest_phase(runs[i].result); !phase.empty())
+      out += fmt::format("<p class=\"note\">Stages are of an update alone; {}.</p>\n", escape(phase));
+  }
   return out;
 }
 

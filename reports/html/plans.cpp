@@ -13,6 +13,7 @@
 #include "reports/html/text.h"
 #include "reports/html/words.h"
 #include "reports/limits.h"
+#include "reports/reinforcement.h"
 #include "reports/text.h"
 #include "sim/base/units.h"
 
@@ -55,11 +56,11 @@ Cell share(double value) {
 }
 
 std::optional<Cell> memory(const Result& r) {
-  const result::StageMemory* worst = largest_stage(r);
-  if (worst == nullptr) return std::nullopt;
-  std::string text = format_bytes(Bytes(worst->peak));
+  const std::int64_t bytes = fullest(r).bytes;
+  if (bytes == 0) return std::nullopt;
+  std::string text = format_bytes(Bytes(bytes));
   if (r.memory_capacity > 0) text += " of " + format_bytes(usable_memory(r));
-  return Cell{text, static_cast<double>(worst->peak)};
+  return Cell{text, static_cast<double>(bytes)};
 }
 
 std::string unit_of_all(const std::vector<StoredResult>& runs) {

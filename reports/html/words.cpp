@@ -12,6 +12,7 @@
 #include "reports/batch.h"
 #include "reports/epoch.h"
 #include "reports/limits.h"
+#include "reports/reinforcement.h"
 #include "reports/servers.h"
 #include "reports/text.h"
 #include "sim/base/units.h"
@@ -149,6 +150,12 @@ std::string speed(const Result& r, const HtmlOptions& options) {
   return out + "." + energy(r, amount);
 }
 
+// "stage, 3,", or "phase, generation,".
+std::string what_is_fullest(const Result& r, const result::StageMemory& stage) {
+  const result::ReinforcementPhase* phase = fullest(r).phase;
+  return phase != nullptr ? fmt::format("phase, {},", phase->name) : fmt::format("stage, {},", stage.stage);
+}
+
 std::string fit_and_limit(const Result& r) {
   const std::string limit = r.limited_by.empty() ? limited_by(r) : r.limited_by;
   if (!r.memory_fits)
@@ -156,9 +163,9 @@ std::string fit_and_limit(const Result& r) {
   const result::StageMemory* worst = largest_stage(r);
   std::string out = "It fits in memory";
   if (worst != nullptr && r.memory_capacity > 0)
-    out +=
-        fmt::format(" (the fullest stage, {}, needs {} of {} a {}{})", worst->stage, format_bytes(Bytes(worst->peak)),
-                    format_bytes(usable_memory(r)), device_noun(r), headroom_words(r));
+    out += fmt::format(" (the fullest {} needs {} of {} a {}{})", what_is_fullest(r, *worst),
+                       format_bytes(Bytes(fullest(r).bytes)), format_bytes(usable_memory(r)), device_noun(r),
+                       headroom_words(r));
   if (worst == nullptr) out = "Its memory is not known";
   if (r.host_bytes > 0 && r.host_capacity > 0)
     out += fmt::format(", {} of a host's {}", format_bytes(Bytes(r.host_bytes)), format_bytes(Bytes(r.host_capacity)));

@@ -87,7 +87,7 @@ std::vector<Key> reinforcement_keys() {
       {.path = "reinforcement.packing",
        .type = KeyType::boolean,
        .fallback = "true",
-       .meaning = "rows of `training.seq_len` tokens are packed of several sequences for scoring and training; "
+       .meaning = "rows of `training.seq_len` tokens are packed of several whole sequences for scoring and training; "
                   "`false`: each sequence is a row, padded",
        .example = "false",
        .related = "training.seq_len",

@@ -100,7 +100,12 @@ void check_reinforcement(const Sections& sections, const Scenario& s) {
   if (!s.cluster.nodes.empty()) refuse_with("cluster.nodes", "one kind of node: cluster.topology");
   if (s.data.takes_time()) refuse_with("section data's loaders", "leave out sample_time and sample_bytes");
   const std::int64_t longest = r.prompt_tokens + r.longest_response(s.training.seq_len);
-  if (r.prompt_tokens >= s.training.seq_len || longest > s.training.seq_len)
+  if (r.prompt_tokens >= s.training.seq_len)
+    node.get("prompt_tokens")
+        .error(fmt::format("a prompt of {} tokens leaves no room for a response in training.seq_len, {}",
+                           r.prompt_tokens, s.training.seq_len),
+               "a larger training.seq_len");
+  else if (longest > s.training.seq_len)
     node.get("prompt_tokens")
         .error(fmt::format("a prompt of {} tokens and responses of up to {} do not fit training.seq_len, {}",
                            r.prompt_tokens, longest - r.prompt_tokens, s.training.seq_len),

@@ -48,8 +48,10 @@ struct Goodput {
   double mean_time_to_failure_s = 0;                      // of the run while it trains
   double checkpoint_bytes = 0, stall_s = 0, write_s = 0;  // of a checkpoint: ranks stand still; until it counts
   std::int64_t interval_steps = 0;
-  bool interval_given = false;
-  // Training between two checkpoints, seconds: the best (exact), and by formulas of the first and third order.
+  std::int64_t least_interval_steps = 1;  // one checkpoint is written at a time: the one before is by then
+  double asked_interval_s = 0;            // checkpoint.interval, which the least may overrule; 0: not given
+  // Training between two checkpoints, seconds: the best (exact; no less than the least), and by formulas of the first
+  // and third order, which know no write after the stall.
   double best_interval_s = 0, young_s = 0, daly_s = 0;
   double expected_ratio = 0, expected_at_best = 0;  // closed form; spare hosts never run out
   std::vector<Weeks> samples;

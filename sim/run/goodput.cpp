@@ -63,10 +63,14 @@ WeeksRequest weeks_of(const plan::Scenario& s, double step_s, std::int64_t hosts
   return r;
 }
 
-// In whole steps, and with no checkpoint begun before the one before is written.
+// With no checkpoint begun to be written before the one before is.
+std::int64_t least_steps_between(const WeeksRequest& r) {
+  return static_cast<std::int64_t>(std::max(1.0, std::ceil((r.write_s - r.stall_s) / r.step_s)));
+}
+
+// In whole steps.
 std::int64_t steps_between(double interval_s, const WeeksRequest& r) {
-  const double least = std::max(1.0, std::ceil((r.write_s - r.stall_s) / r.step_s));
-  return static_cast<std::int64_t>(std::max(least, std::round(interval_s / r.step_s)));
+  return std::max(least_steps_between(r), static_cast<std::int64_t>(std::round(interval_s / r.step_s)));
 }
 
 // What the run can do without: data-parallel replicas, or so many of them as experts are spread over.
@@ -140,12 +144,15 @@ result::Goodput goodput_of(const plan::Scenario& s, double step_s, std::int64_t 
   if (options.units > 0) r.steps = static_cast<std::int64_t>(std::ceil(options.units / g.tokens_per_step));
   g.mean_time_to_failure_s = 1 / r.rate();
   g.stall_s = r.stall_s, g.write_s = r.write_s;
+  g.least_interval_steps = least_steps_between(r);
   g.best_interval_s = best_interval(r.rate(), r.stall_s);
+  if (g.least_interval_steps > 1)  // the expected ratio falls from the best on
+    g.best_interval_s = std::max(g.best_interval_s, static_cast<double>(g.least_interval_steps) * step_s);
   g.young_s = young_interval(r.rate(), r.stall_s), g.daly_s = daly_interval(r.rate(), r.stall_s);
   r.interval_steps = steps_between(g.best_interval_s, r);
   g.expected_at_best = expected_ratio(r);
-  g.interval_given = s.checkpoint.interval > Time();
-  if (g.interval_given) r.interval_steps = steps_between(s.checkpoint.interval.seconds(), r);
+  g.asked_interval_s = s.checkpoint.interval.seconds();
+  if (g.asked_interval_s > 0) r.interval_steps = steps_between(g.asked_interval_s, r);
   g.interval_steps = r.interval_steps;
   g.expected_ratio = expected_ratio(r);
 

@@ -5,8 +5,10 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <regex>
 #include <vector>
 
+#include "reports/goodput.h"
 #include "sim/base/diagnostics.h"
 #include "sim/run/weeks.h"
 #include "tests/support/lowered.h"
@@ -249,6 +251,45 @@ TEST(Goodput, ACheckpointIsTheModelsStateAndRanksShareTheStorage) {
   EXPECT_DOUBLE_EQ(async.write_s, 20);
   EXPECT_EQ(async.interval_steps, 3) << "best would be every step; one is being written at a time";
   EXPECT_EQ(of("storage_bandwidth: 50GB/s, interval: 10min").interval_steps, 23);
+}
+
+// Without its line breaks and alignment.
+std::string one_line(const std::string& text) {
+  return std::regex_replace(text, std::regex("\\s+"), " ");
+}
+
+// A write of 1,000 s, of which one is under way at a time, in steps of 26 s: nothing shorter than 39 of them can be.
+TEST(Goodput, NoIntervalIsShorterThanAWrite) {
+  const auto of = [](const std::string& more) {
+    return goodput_of(fleet("failures: {host_mtbf_hours: 1011}\n"
+                            "checkpoint: {storage_bandwidth: 1GB/s, bytes: 1TB, mode: async" +
+                            more + "}\n"),
+                      26, 8, drawn(1, 1, 1));
+  };
+  const result::Goodput best = of(""), short_one = of(", interval: 10min"), long_one = of(", interval: 1h");
+  EXPECT_EQ(best.least_interval_steps, 39);
+  EXPECT_EQ(best.interval_steps, 39);
+  EXPECT_DOUBLE_EQ(best.best_interval_s, 39 * 26);
+  EXPECT_EQ(best.expected_ratio, best.expected_at_best);
+  EXPECT_EQ(short_one.interval_steps, 39);
+  EXPECT_DOUBLE_EQ(short_one.asked_interval_s, 600);
+  EXPECT_DOUBLE_EQ(long_one.best_interval_s, 39 * 26);
+  EXPECT_GT(long_one.expected_at_best, long_one.expected_ratio);
+  const std::string overruled = one_line(reports::goodput_text(short_one));
+  const std::string kept = one_line(reports::goodput_text(long_one));
+  EXPECT_NE(overruled.find("checkpoint.interval, 10 min, is too short"), std::string::npos) << overruled;
+  EXPECT_EQ(kept.find("too short"), std::string::npos) << kept;
+}
+
+// The closed form does not know how many hosts there are.
+TEST(Goodput, WhatIsExpectedHasHostsEnough) {
+  const auto text = [](const std::string& more) {
+    const std::string failures = "failures: {host_mtbf_hours: 1011" + more + "}\n";
+    return one_line(reports::goodput_text(
+        goodput_of(fleet(failures + "checkpoint: {storage_bandwidth: 50GB/s}\n"), 26, 8, drawn(1, 1, 1))));
+  };
+  EXPECT_NE(text(", spare_hosts: 0").find("with hosts enough"), std::string::npos);
+  EXPECT_EQ(text("").find("hosts enough"), std::string::npos) << "there are as many as are needed";
 }
 
 TEST(Goodput, WhatIsMissingIsAskedFor) {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "reports/html/html.h"
+#include "reports/sweep_rows.h"
 #include "reports/tables.h"
 #include "sim/base/diagnostics.h"
 #include "sim/cluster/topology.h"
@@ -419,6 +420,37 @@ TEST(Step, WhatStaysOnDevicesIsCounted) {
   EXPECT_EQ(stays.host_bytes, 0);
 }
 
+// Generation fills most of a device, more than the update whose stages are listed.
+TEST(Result, ItsPeakIsThatOfTheFullestPhase) {
+  const result::Result r = simulate({"reinforcement.generation.memory=90%"});
+  const std::int64_t generation = phase(r, "generation").peak_bytes;
+  ASSERT_GT(generation, r.stages.front().peak);
+  EXPECT_EQ(reports::fullest(r).bytes, generation);
+  ASSERT_NE(reports::fullest(r).phase, nullptr);
+  EXPECT_EQ(reports::fullest(r).phase->name, "generation");
+  const std::string needs = format_bytes(Bytes(generation));
+  const std::string summary = reports::summary(r);
+  EXPECT_NE(summary.find("of all phases generation needs most: " + needs), std::string::npos) << summary;
+  EXPECT_NE(summary.find("at its peak in an update alone"), std::string::npos) << summary;
+  reports::SweepRow row;
+  reports::fill(row, r);
+  EXPECT_EQ(row.peak_bytes, generation);
+  EXPECT_EQ(row.limit, "generation");
+  EXPECT_NE(reports::comparison({r}, 1e9).find(needs), std::string::npos);
+  result::StoredResult stored;
+  stored.result = r;
+  const std::string page = reports::html_page({stored}, {});
+  EXPECT_NE(page.find(needs + "</dd>"), std::string::npos) << "the headline";
+  EXPECT_NE(page.find("the fullest phase, generation, needs " + needs), std::string::npos);
+}
+
+TEST(Result, ItsPeakIsThatOfTheUpdateWhereThatNeedsMost) {
+  const result::Result r = simulate({"reinforcement.generation.memory=20GB"});
+  EXPECT_EQ(reports::fullest(r).bytes, phase(r, "actor training").peak_bytes);
+  EXPECT_EQ(reports::fullest_phase(r), "");
+  EXPECT_EQ(reports::summary(r).find("in an update alone"), std::string::npos);
+}
+
 TEST(Step, ARoomlessCacheIsRefused) {
   EXPECT_THROW(simulate({"reinforcement.generation.memory=19GB"}), InputError);
   EXPECT_NO_THROW(simulate({"reinforcement.generation.memory=20GB"}));
@@ -438,6 +470,23 @@ TEST(Result, IsReadAsItWasWrittenAndShown) {
   EXPECT_EQ(result::to_json(run::simulate_scenario(run::with_assignments(read(), {}, {}, options()), options()))
                 .find("\"reinforcement\""),
             std::string::npos);
+}
+
+TEST(Rules, APromptLeavesRoomForAResponse) {
+  const auto message = [](const Assignments& assignments) {
+    try {
+      read(assignments);
+    } catch (const InputError& error) {
+      return error.diagnostics().front().message;
+    }
+    return std::string();
+  };
+  for (const char* tokens : {"4096", "5000"})
+    EXPECT_EQ(message({std::string("reinforcement.prompt_tokens=") + tokens}),
+              std::string("a prompt of ") + tokens +
+                  " tokens leaves no room for a response in training.seq_len, 4096");
+  EXPECT_EQ(message({"reinforcement.prompt_tokens=96", "reinforcement.max_response_tokens=4001"}),
+            "a prompt of 96 tokens and responses of up to 4001 do not fit training.seq_len, 4096");
 }
 
 TEST(Rules, SayWhatDoesNotGoTogether) {

@@ -2,7 +2,9 @@
 // results, and what is refused.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <nlohmann/json.hpp>
+#include <string>
 
 #include "program.h"
 #include "tests/support/small_gpt.h"
@@ -42,6 +44,10 @@ TEST(Data, TheShippedScenarioWaitsForItsStorage) {
   EXPECT_TRUE(has(read(folder / "out/ops.csv"), ",exposed_input,"));
   ASSERT_EQ(run({"report", folder / "out"}).status, 0);
   EXPECT_TRUE(has(read(folder / "out/report.html"), "waiting for training examples"));
+  const double waits = result["breakdown_s"]["exposed_input"].get<double>() / result["step_time_s"].get<double>();
+  const std::string documented =
+      "waits for its storage for " + std::to_string(std::lround(100 * waits)) + "% of a step";
+  EXPECT_TRUE(has(read(REHEARSE_SOURCE_DIR "/docs/scenario.md"), documented)) << documented;
 }
 
 TEST(Data, NothingIsSaidWithoutTheSection) {

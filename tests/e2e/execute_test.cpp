@@ -48,6 +48,17 @@ TEST(Execute, RecordsWhichExpertsTokensChose) {
   EXPECT_TRUE(has(none.err, "the model has no experts for tokens to choose")) << none.err;
 }
 
+// Ranks start within the first step, of which no rate is told by.
+TEST(Execute, MetricsOfOneStepHaveNoRates) {
+  const Folder folder;
+  const Outcome r =
+      run({"execute", folder.write("small.yaml", kSmallGpt), "--steps", "1", "--metrics", folder / "run.prom"});
+  ASSERT_EQ(r.status, 0) << r.err;
+  const std::string metrics = read(folder / "run.prom");
+  EXPECT_TRUE(has(metrics, "rehearse_loss{")) << metrics;
+  EXPECT_FALSE(has(metrics, "second")) << metrics;
+}
+
 TEST(Execute, AMeasuredResultHasLossesAndSharesThatSumToTheStep) {
   const Folder folder;
   const std::string scenario = folder.write("small.yaml", kSmallGpt);
@@ -57,6 +68,7 @@ TEST(Execute, AMeasuredResultHasLossesAndSharesThatSumToTheStep) {
   const std::string metrics = read(folder / "run.prom");
   EXPECT_TRUE(has(metrics, "rehearse_steps_total{scenario=\"")) << metrics;
   EXPECT_TRUE(has(metrics, "\"} 30\n")) << metrics;
+  EXPECT_TRUE(has(metrics, "rehearse_step_seconds{")) << metrics;
   const std::string steps = read(folder / "out/steps.csv");
   EXPECT_TRUE(steps.starts_with("step,rank,loss,end_s,step_s,compute_s,")) << steps;
   EXPECT_EQ(std::count(steps.begin(), steps.end(), '\n'), 1 + 30 * 4);

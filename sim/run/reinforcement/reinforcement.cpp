@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 #include <memory>
 #include <numeric>
 
@@ -17,6 +16,7 @@
 #include "sim/run/prepared.h"
 #include "sim/run/reinforcement/forward_pass.h"
 #include "sim/run/reinforcement/generation.h"
+#include "sim/run/reinforcement/packing.h"
 #include "sim/run/reinforcement/phases.h"
 #include "sim/run/reinforcement/weight_movement.h"
 
@@ -71,10 +71,7 @@ class Step {
         assignments_(assignments),
         options_(options),
         lengths_(response_lengths(r_, r_.longest_response(s_.training.seq_len), s_.training.seed)) {
-    for (const std::int64_t length : lengths_) {
-      const auto all = static_cast<double>(r_.prompt_tokens + length);
-      tokens_ += all, squares_ += all * all;
-    }
+    for (const std::int64_t length : lengths_) tokens_ += static_cast<double>(r_.prompt_tokens + length);
   }
 
   result::Result run() {
@@ -115,19 +112,33 @@ class Step {
     if (options_.phase) options_.phase("simulating " + what + " of");
   }
 
-  // Rows for so many of the step's sequences, whole micro-batches of all replicas.
-  std::vector<std::string> rows_of(double sequences, std::int64_t micro_batch) const {
-    const auto seq = static_cast<double>(s_.training.seq_len);
-    const double rows = r_.packing ? tokens_ * sequences / static_cast<double>(r_.sequences()) / seq : sequences;
-    const std::int64_t whole = whole_rows(s_, static_cast<std::int64_t>(std::ceil(rows - 1e-9)), micro_batch);
+  // Of each `sequences` of the step's on end: rows for them in the mean, whole micro-batches of all replicas.
+  std::vector<std::string> rows_of(std::int64_t sequences, std::int64_t micro_batch) const {
+    const std::int64_t groups = r_.sequences() / sequences, seq = s_.training.seq_len;
+    PackedRows all{sequences * groups, 0};
+    if (r_.packing) all = packed(sequences);
+    const std::int64_t whole = whole_rows(s_, (all.rows + groups - 1) / groups, micro_batch);
     std::vector<std::string> list{fmt::format("training.global_batch={}", whole)};
+    if (!r_.packing) return list;
     // Attention of documents of unlike lengths costs what equal ones of the mean weighed by length do.
-    const std::int64_t document = packed_document_length(squares_ / tokens_, s_.training.seq_len);
-    if (r_.packing && document < s_.training.seq_len) {
+    const double of_rows = static_cast<double>(all.rows) * static_cast<double>(seq);
+    const std::int64_t document = packed_document_length(all.squares / of_rows, seq);
+    if (document < seq) {
       list.emplace_back("training.documents=fixed");
       list.push_back(fmt::format("training.document_length={}", document));
     }
     return list;
+  }
+
+  PackedRows packed(std::int64_t sequences) const {
+    PackedRows all;
+    for (auto first = lengths_.begin(); first != lengths_.end(); first += sequences) {
+      std::vector<std::int64_t> whole(first, first + sequences);
+      for (std::int64_t& length : whole) length += r_.prompt_tokens;
+      const PackedRows group = pack_sequences(whole, s_.training.seq_len);
+      all.rows += group.rows, all.squares += group.squares;
+    }
+    return all;
   }
 
   plan::Scenario read(std::vector<std::string> more, const std::string& model, const char* key) const {
@@ -161,7 +172,7 @@ class Step {
   void score(const std::string& name, const std::string& model) {
     say(name + "'s scoring");
     const std::int64_t micro_batch = r_.scoring_micro_batch > 0 ? r_.scoring_micro_batch : s_.plan.micro_batch;
-    std::vector<std::string> more = rows_of(static_cast<double>(r_.sequences()), micro_batch);
+    std::vector<std::string> more = rows_of(r_.sequences(), micro_batch);
     more.push_back(fmt::format("plan.micro_batch={}", micro_batch));
     const ForwardPass pass = forward_pass(read(std::move(more), model, name.c_str()), 0, 1, options_);
     const std::int64_t parameters = kept_of(pass.stages).parameters;
@@ -171,8 +182,7 @@ class Step {
   }
 
   result::Result train(const std::string& name, const std::string& model, const Options& options) {
-    const plan::Scenario update =
-        read(rows_of(static_cast<double>(s_.training.global_batch), s_.plan.micro_batch), model, name.c_str());
+    const plan::Scenario update = read(rows_of(s_.training.global_batch, s_.plan.micro_batch), model, name.c_str());
     result::Result r = simulate_scenario(update, options);
     const double step = Time::from_ps(r.step_time_ps).seconds();
     Part part{name + " training"};
@@ -391,7 +401,7 @@ class Step {
   const std::vector<std::string>& assignments_;
   const Options& options_;
   std::vector<std::int64_t> lengths_;
-  double tokens_ = 0, squares_ = 0;  // of all sequences, and the sum of the squares of their lengths
+  double tokens_ = 0;  // of all sequences
   GenerationRun generation_;
   std::vector<Part> generating_, training_;
   Kept actor_, critic_;

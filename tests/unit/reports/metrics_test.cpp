@@ -35,6 +35,13 @@ TEST(Metrics, OfModulesLossesAreApart) {
       << text;
 }
 
+// After the first step, within which ranks start.
+TEST(Metrics, OfNoWholeStepThereAreNoRates) {
+  const std::string text = prometheus_text({.scenario = "GPT", .step = 1, .steps = 20, .loss = 5.5});
+  EXPECT_NE(text.find("\nrehearse_loss{scenario=\"GPT\"} 5.5\n"), std::string::npos) << text;
+  EXPECT_EQ(text.find("second"), std::string::npos) << text;
+}
+
 TEST(Metrics, EscapeLabelsAndSayWhatIsNoNumber) {
   const std::string text =
       prometheus_text({.scenario = "a \"b\"\\c\nd", .loss = std::numeric_limits<double>::quiet_NaN()});
