@@ -174,7 +174,13 @@ void add_phases(const CalibrateArguments& a, calibrate::Request& request) {
   const std::vector<plan::Scenario> whole = request.scenarios;
   for (const plan::Scenario& s : whole) {
     if (!s.reinforcement.given) continue;
-    if (!s.reinforcement.packing) request.scenarios.push_back(run::scoring_scenario(s, a.assignments, options));
+    if (s.reinforcement.packing)
+      note(
+          fmt::format("rehearse: warning: {}: the forward that scores packed rows is not profiled: its kernels are "
+                      "costed by others' times (reinforcement.packing=false is profiled, and performed)",
+                      s.name));
+    else
+      request.scenarios.push_back(run::scoring_scenario(s, a.assignments, options));
     for (plan::Scenario& each : run::generating_on_cpu(s, a.assignments, options))
       request.generating.push_back(std::move(each));
   }

@@ -345,18 +345,23 @@ std::vector<std::string> with_ranks(const ExecuteArguments& a, const plan::Scena
 
 // All ranks in one process of their own, which is started again from its last checkpoint when it fails.
 int supervise_learning(const ExecuteArguments& a, const plan::Scenario& scenario) {
-  execute::check_learnable(scenario, a.steps);
+  try {
+    execute::check_learnable(scenario, a.steps);
+  } catch (const InputError& error) {
+    throw plan::located(error, scenario);
+  }
   using Variables = std::vector<std::pair<std::string, std::string>>;
   execute::StartOptions start;
   start.poll = check_interrupt;
   start.whereabouts_of = [](int, const execute::Whereabouts&) { return std::string("the process of all ranks"); };
-  return execute::start_again({a.checkpoint.folder, a.placement.max_restarts, a.placement.note}, [&](int restarts) {
-    const int all = a.checkpoint.restarts + restarts;
-    start.variables = [all](int) {
-      return all == 0 ? Variables() : Variables{{execute::kRestartVariable, fmt::to_string(all)}};
-    };
-    return execute::start_ranks(start);
-  });
+  return execute::start_again(
+      {a.checkpoint.folder, a.steps, a.placement.max_restarts, a.placement.note}, [&](int restarts) {
+        const int all = a.checkpoint.restarts + restarts;
+        start.variables = [all](int) {
+          return all == 0 ? Variables() : Variables{{execute::kRestartVariable, fmt::to_string(all)}};
+        };
+        return execute::start_ranks(start);
+      });
 }
 
 int perform_learning(const ExecuteArguments& a, const plan::Scenario& scenario, const std::string& file,
@@ -372,7 +377,7 @@ int perform_learning(const ExecuteArguments& a, const plan::Scenario& scenario, 
   refuse_if(a.checkpoint.background, "--async", "checkpoints are written between steps");
   refuse_if(!a.elastic.empty(), "--elastic", "ranks do not come and go");
   refuse_if(a.baseline, "--baseline", "there is no comparison with one rank");
-  refuse_if(!a.routing.empty(), "--record-routing", "no tokens choose experts");
+  refuse_if(!a.routing.empty(), "--record-routing", "what tokens choose is not kept");
   refuse_if(a.as_simulated, "--as-simulated", "there are no parameter servers");
   refuse_if(!a.data.empty(), "--data", "prompts are drawn, and no text is read,");
   refuse_if(a.epochs > 0, "--epochs", "there are steps, and no times through a text,");

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <limits>
 #include <utility>
 
 #include "execute/data.h"
@@ -103,19 +104,19 @@ Beginning find_beginning(const plan::Scenario& scenario, const Options& options)
   const CheckpointOptions& wish = options.checkpoint;
   if (std::error_code error; fs::exists(wish.folder, error) && !fs::is_directory(wish.folder, error))
     refuse_checkpoint(wish.folder, "exists and is no folder", "--checkpoint names a folder, or one to be made");
-  std::vector<std::int64_t> steps = checkpoints_in(wish.folder);
-  // A rank was killed after the last step: what there is to say of the run takes a step.
-  if (wish.restarts > 0) std::erase_if(steps, [&](std::int64_t step) { return step >= options.steps; });
-  if (steps.empty()) {
+  // Killed after the last step: what there is to say of the run takes a step.
+  const std::int64_t step =
+      last_checkpoint_before(wish.folder, wish.restarts > 0 ? options.steps : std::numeric_limits<std::int64_t>::max());
+  if (step == 0) {
     if (wish.resume && wish.restarts == 0)
       refuse_checkpoint(wish.folder, "has no checkpoint to resume", "without --resume the run begins anew");
     return {};
   }
-  const std::string last = wish.folder + "/" + checkpoint_name(steps.back());
+  const std::string last = wish.folder + "/" + checkpoint_name(step);
   if (!wish.resume && wish.restarts == 0)
-    refuse_checkpoint(wish.folder, fmt::format("has checkpoints already, the last of step {}", steps.back()),
+    refuse_checkpoint(wish.folder, fmt::format("has checkpoints already, the last of step {}", step),
                       "--resume goes on from there; or name another folder");
-  Beginning beginning{steps.back(), read_manifest(last)};
+  Beginning beginning{step, read_manifest(last)};
   check_not_foreign(*beginning.manifest, scenario, options, last + "/manifest.json");
   return beginning;
 }

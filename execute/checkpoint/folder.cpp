@@ -168,6 +168,13 @@ std::vector<std::int64_t> checkpoints_in(const std::string& folder) {
   return steps;
 }
 
+std::int64_t last_checkpoint_before(const std::string& folder, std::int64_t steps) {
+  std::int64_t last = 0;
+  for (const std::int64_t step : checkpoints_in(folder))
+    if (step < steps) last = step;
+  return last;
+}
+
 void remove_checkpoints_after(const std::string& folder, std::int64_t last) {
   for (const std::int64_t step : steps_in(folder))
     if (step > last || !has_manifest(folder, step)) remove_checkpoint(folder + "/" + checkpoint_name(step));

@@ -36,6 +36,8 @@ Manifest read_manifest(const std::string& checkpoint);
 
 // Steps of the checkpoints that have a manifest, ascending. No folder: none.
 std::vector<std::int64_t> checkpoints_in(const std::string& folder);
+// The last of them below `steps`, which a run of so many steps that is started again can go on from; 0: none.
+std::int64_t last_checkpoint_before(const std::string& folder, std::int64_t steps);
 // Takes away what a run that goes on from `step` makes anew: checkpoints of later steps, and what a killed run left of
 // ours in those without a manifest.
 void remove_checkpoints_after(const std::string& folder, std::int64_t step);

@@ -79,7 +79,7 @@ class Starts {
     wanted_at_.reset();
     if (starts > 0)
       run_.note(fmt::format("rehearse: {}\nrehearse: note: going on from step {} with {} of {}", why_,
-                            last_checkpoint(run_.folder), ranks_, counted(members_.present())));
+                            last_checkpoint_before(run_.folder, run_.steps), ranks_, counted(members_.present())));
   }
 
   // Many times a second, while ranks perform.

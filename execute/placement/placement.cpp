@@ -190,7 +190,7 @@ int Placement::start(const program::Program& program, const Options& given) cons
   start.whereabouts_of = [&](int rank, const Whereabouts& at) {
     return rank_whereabouts(scenario_, timelines, grid, rank, at);
   };
-  return start_again({options.checkpoint.folder, request_.max_restarts, request_.note},
+  return start_again({options.checkpoint.folder, options.steps, request_.max_restarts, request_.note},
                      [&](int restarts) { return start_once(start, options.checkpoint.restarts + restarts); });
 }
 
@@ -217,9 +217,8 @@ int start_again(const StartAgain& how, const std::function<int(int restarts)>& s
       return start(restarts);
     } catch (const RankFailure& failure) {
       if (restarts == how.restarts || end_signal() != 0) throw;
-      const std::vector<std::int64_t> steps = checkpoints_in(how.folder);
       how.note(fmt::format("rehearse: {}\nrehearse: note: starting again from step {}, restart {} of {}",
-                           failure.what(), steps.empty() ? 0 : steps.back(), restarts + 1, how.restarts));
+                           failure.what(), last_checkpoint_before(how.folder, how.steps), restarts + 1, how.restarts));
     }
   }
 }

@@ -67,10 +67,11 @@ class Placement {
 };
 
 // Starts ranks, whose number of restarts it hands over, until they end well; again after a RankFailure, which it notes
-// with the step of the folder's last checkpoint, at most `restarts` times, then throws it on. Returns what `start`
-// does.
+// with the step of the folder's last checkpoint that a run of so many steps goes on from, at most `restarts` times,
+// then throws it on. Returns what `start` does.
 struct StartAgain {
   std::string folder;
+  std::int64_t steps = 0;
   int restarts = 0;
   std::function<void(const std::string& text)> note;
 };

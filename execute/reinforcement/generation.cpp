@@ -146,9 +146,12 @@ void GenerationSteps::add_positions(const program::Elementwise& e, std::span<con
                                     const CallContext& c) const {
   // With sequence parallelism a rank has some of the rows.
   const std::int64_t held = e.elements / e.cols, before = e.rows_split_over_tensor ? c.tensor_coordinate * held : 0;
-  for (std::int64_t i = 0; i < held; ++i)
-    c.device.add_position(1, e.cols, 1, rows[static_cast<std::size_t>(before + i)].cached,
-                          part_of(reads[0], i * e.cols), reads[1], part_of(out, i * e.cols));
+  for (std::int64_t i = 0; i < held; ++i) {
+    const std::int64_t position = rows[static_cast<std::size_t>(before + i)].cached;
+    REHEARSE_CHECK(position < scenario_.model.learned_positions(), "position {} of {} that there are", position,
+                   scenario_.model.learned_positions());
+    c.device.add_position(1, e.cols, 1, position, part_of(reads[0], i * e.cols), reads[1], part_of(out, i * e.cols));
+  }
 }
 
 void GenerationSteps::draw(const program::CrossEntropy& e, In logits, const CallContext& c) {

@@ -125,6 +125,7 @@ class Learner {
     }
     if (options_.keep_parameters) out.parameters = update_run_->parameters();
     for (const Phase& phase : phases_) phase.run->finish();
+    if (checkpoints_) checkpoints_->keep_last();
     out.result.wall_s = std::chrono::duration<double>(Clock::now() - began).count();
     describe(out);
     return out;
@@ -408,6 +409,8 @@ void check_learnable(const plan::Scenario& scenario, int steps) {
       "0");
   refuse(scenario.model.experts > 0 && scenario.model.aux_loss > 0, "model.aux_loss",
          "the balance of experts would be that of rows with no tokens too", "0");
+  refuse(scenario.model.routing == model::Routing::recorded, "model.routing",
+         "a record is of the tokens of a text, and those of prompts and responses are drawn", "uniform");
   refuse(scenario.model.mtp_depth > 0, "model.mtp_depth",
          fmt::format("modules of multi-token prediction are not performed yet{}", kSimulated), "0");
   refuse(scenario.model.dropout > 0, "model.dropout",

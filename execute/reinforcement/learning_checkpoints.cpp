@@ -39,6 +39,12 @@ void read_states(const std::string& folder, const Manifest& saved, std::size_t f
     ranks.restore(RankState(run.timeline(rank), run.grid(), rank), run.memory(rank), same_plan);
 }
 
+// Without how the other phases are performed: what is saved lies in ranks that train.
+CheckpointKeys plan_of_training(CheckpointKeys plan) {
+  std::erase_if(plan, [](const auto& key) { return key.first.starts_with("reinforcement."); });
+  return plan;
+}
+
 }  // namespace
 
 LearningCheckpoints::LearningCheckpoints(const plan::Scenario& scenario, const Options& options)
@@ -68,7 +74,8 @@ bool LearningCheckpoints::due(std::int64_t steps_done) const {
 
 void LearningCheckpoints::restore(const PhaseRun& update, const PhaseRun* reference) const {
   if (!manifest_) return;
-  const bool same_plan = manifest_->plan == manifest_of_run(scenario_, options_, first_).plan;
+  const bool same_plan =
+      plan_of_training(manifest_->plan) == plan_of_training(manifest_of_run(scenario_, options_, first_).plan);
   const std::size_t files = manifest_->files.size(), own = reference != nullptr ? files / 2 : files;
   read_states(folder_of(first_), *manifest_, 0, own, same_plan, update);
   if (reference != nullptr) read_states(folder_of(first_), *manifest_, own, files - own, same_plan, *reference);
@@ -86,6 +93,10 @@ void LearningCheckpoints::save(const PhaseRun& update, const PhaseRun* reference
   for (int file = 0; file < ranks + (reference != nullptr ? reference->grid().ranks() : 0); ++file)
     m.files.push_back(state_file_facts(folder, state_file_name(file)));
   write_manifest(folder, m);
+  if (step < options_.steps) keep_last();  // until the end there is one to go on from, killed whenever
+}
+
+void LearningCheckpoints::keep_last() const {
   if (options_.checkpoint.keep > 0) keep_last_checkpoints(options_.checkpoint.folder, options_.checkpoint.keep);
 }
 

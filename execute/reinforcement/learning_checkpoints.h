@@ -29,7 +29,9 @@ class LearningCheckpoints {
   // Throws InputError naming what is torn or foreign.
   void restore(const PhaseRun& update, const PhaseRun* reference) const;
   // While all ranks stand. `history`: of all steps done. Throws std::runtime_error naming what cannot be written.
+  // Takes away old ones, but none at the run's end: a process that dies there is started again from one before it.
   void save(const PhaseRun& update, const PhaseRun* reference, const TrainingLosses& history) const;
+  void keep_last() const;  // once nothing is left to do
 
  private:
   std::string folder_of(std::int64_t step) const;

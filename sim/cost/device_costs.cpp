@@ -228,7 +228,7 @@ Prediction DeviceCosts::product(const Role& role, const Op& op, const GemmShape&
   const auto times = static_cast<double>(grouped && std::get<program::GroupedGemm>(op.shape).each ? all.batch : 1);
   const bool convolution = std::holds_alternative<program::Conv2d>(op.shape);
   GemmShape shape = convolution ? this->convolution(op, all) : all;
-  if (times > 1) shape.batch = 1;
+  if (times > 1) shape.batch = 1, shape.traffic /= times;
   const GemmData& gemm = data_.gemm;
   const GemmMachine& whole = machine(op);
   const bool eight = is_fp8(op.dtype), four = op.dtype == DType::e2m1, from_peak = eight && !gemm.fp8.known;

@@ -112,11 +112,21 @@ TEST(Learning, RefusesWhatIsNotPerformedWithItsPlace) {
   text.replace(at, 14, "packing: true");
   const std::string packed = folder.write("packed.yaml", text);
   const auto line = std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(at), '\n') + 1;
-  const Outcome r = run({"execute", packed});
-  EXPECT_EQ(r.status, 2) << r.err;
-  EXPECT_TRUE(has(r.err, "packed.yaml:" + std::to_string(line) + ":")) << r.err;
-  for (const std::vector<std::string>& options : std::vector<std::vector<std::string>>{
-           {"--ranks", "gloo"}, {"--baseline"}, {"--async", "--checkpoint", folder / "saved"}, {"--epochs", "1"}}) {
+  for (const std::vector<std::string>& more :
+       std::vector<std::vector<std::string>>{{}, {"--checkpoint", folder / "saved", "--max-restarts", "1"}}) {
+    std::vector<std::string> command = {"execute", packed};
+    command.insert(command.end(), more.begin(), more.end());
+    const Outcome r = run(command);
+    EXPECT_EQ(r.status, 2) << r.err;
+    EXPECT_TRUE(has(r.err, "packed.yaml:" + std::to_string(line) + ":")) << r.err;
+  }
+  for (const std::vector<std::string>& options :
+       std::vector<std::vector<std::string>>{{"--ranks", "gloo"},
+                                             {"--record-routing", folder / "routing.csv"},
+                                             {"--as-simulated"},
+                                             {"--baseline"},
+                                             {"--async", "--checkpoint", folder / "saved"},
+                                             {"--epochs", "1"}}) {
     std::vector<std::string> command = {"execute", kLocal};
     command.insert(command.end(), options.begin(), options.end());
     const Outcome refused = run(command);
@@ -125,7 +135,7 @@ TEST(Learning, RefusesWhatIsNotPerformedWithItsPlace) {
   }
 }
 
-// learning.csv of a run in two parts, and of one killed and started again by itself, has the losses of one.
+// learning.csv of a run in two parts has the losses of one.
 TEST(Learning, GoesOnFromItsCheckpoints) {
   const Folder folder;
   const auto execute = [&](const std::string& steps, const std::string& out, const std::vector<std::string>& more) {
@@ -168,6 +178,9 @@ TEST(Learning, KilledItIsStartedAgainAndLosesNothing) {
   ASSERT_EQ(r.status, 0) << r.err;
   EXPECT_TRUE(has(r.err, "was killed by signal 9")) << r.err;
   EXPECT_TRUE(has(r.err, "restart 1 of 1")) << r.err;
+  const auto performed = numbers_behind(r.out, "\"steps\":");
+  ASSERT_FALSE(performed.empty()) << r.out;
+  EXPECT_LT(performed.front(), 24) << "it went on from a checkpoint";
   const Outcome whole = shell(command);
   ASSERT_EQ(whole.status, 0) << whole.err;
   ASSERT_NE(losses_of(whole.out), "");

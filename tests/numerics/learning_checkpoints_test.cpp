@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "execute/checkpoint/folder.h"
+#include "execute/placement/placement.h"
 #include "sim/base/diagnostics.h"
 #include "tests/numerics/learning_case.h"
 #include "tests/numerics/plain_runs.h"
@@ -156,6 +157,48 @@ TEST(LearningCheckpoints, TheLastAreKeptAndAnUnfinishedOneIsNone) {
   const Learnt again = resumed(of, folder);
   EXPECT_EQ(again.outcome.first_step, 2);
   EXPECT_EQ(again.outcome.result.steps, kSteps - 2);
+}
+
+// Killed when its last step is saved: what there is to say of the run takes a step, so it goes on from the one before,
+// which is the step that is told.
+TEST(LearningCheckpoints, AfterTheLastStepThereIsOneToGoOnFrom) {
+  const Case of;
+  const SavedFolder folder;
+  execute::LearningOptions options = saving(folder);
+  options.checkpoint.keep = 1;
+  options.on_step = [](int step, const execute::LearningStep&) {
+    if (step + 1 == kSteps) throw std::domain_error("enough");
+  };
+  EXPECT_THROW(learn(of, kSteps, options), std::domain_error);
+  EXPECT_EQ(execute::checkpoints_in(folder.path), (std::vector<std::int64_t>{kSteps - 1, kSteps}));
+  std::string notes;
+  const auto note = [&notes](const std::string& text) { notes += text; };
+  execute::start_again({folder.path, kSteps, 1, note}, [](int restarts) {
+    if (restarts == 0) throw execute::RankFailure("killed");
+    return 0;
+  });
+  EXPECT_NE(notes.find("starting again from step " + std::to_string(kSteps - 1)), std::string::npos) << notes;
+  options.on_step = nullptr;
+  options.checkpoint.restarts = 1;
+  const Learnt again = learn(of, kSteps, options);
+  EXPECT_EQ(again.outcome.first_step, kSteps - 1);
+  EXPECT_EQ(again.outcome.result.steps, 1);
+  EXPECT_EQ(execute::checkpoints_in(folder.path), std::vector<std::int64_t>{kSteps}) << "at the end";
+}
+
+// How the phases that only read weights are performed is no part of what is saved, of states that no other plan has a
+// place for either.
+TEST(LearningCheckpoints, OfExactPlansLeaveOtherPhasesFree) {
+  const std::vector<std::string> exact{"training.moments=int8"};
+  const Case of(exact);
+  const Learnt whole = learn(of);
+  const SavedFolder folder;
+  interrupt_after(of, folder, 2);
+  const Case other({exact.front(), "reinforcement.generation.sequences=3", "reinforcement.scoring_micro_batch=4"});
+  const Learnt again = resumed(other, folder);
+  EXPECT_EQ(again.outcome.first_step, 2);
+  EXPECT_EQ(again.outcome.result.loss.size(), static_cast<std::size_t>(kSteps));
+  EXPECT_NE(refusal(Case({exact.front(), "plan.bucket=4KiB"}), folder), "");
 }
 
 }  // namespace

@@ -468,5 +468,19 @@ TEST(Learning, WeightsMoveOnceToEachDeviceThatLacksThem) {
   EXPECT_EQ(moved(split(2, {"plan.zero=3"})), 2 * weights - weights);
 }
 
+// A record says what tokens of a text chose; those of prompts and responses would be given others' experts.
+TEST(Learning, WhatOthersTokensChoseIsRefused) {
+  Case of;
+  of.scenario.model.routing = model::Routing::recorded;
+  try {
+    execute::check_learnable(of.scenario, 1);
+    ADD_FAILURE() << "accepted";
+  } catch (const InputError& error) {
+    ASSERT_EQ(error.diagnostics().size(), 1U);
+    EXPECT_EQ(error.diagnostics().front().path, "model.routing");
+    EXPECT_EQ(error.diagnostics().front().hint, "uniform");
+  }
+}
+
 }  // namespace
 }  // namespace rehearse::numerics

@@ -69,7 +69,7 @@ GenerationRun simulate_generation(const plan::Scenario& scenario, const std::vec
   add_memory(prefill, run);
 
   const std::int64_t most = decoded_at_once(scenario);
-  const std::vector<std::int64_t> contexts = decode_contexts(scenario, longest_response);
+  const std::vector<std::int64_t> contexts = decode_contexts(scenario, longest_response, cpu);
   std::vector<DecodePoint> points;
   for (std::int64_t sequences = cpu ? most : 1;; sequences = std::min(2 * sequences, most)) {
     DecodePoint& point = points.emplace_back();

@@ -5,6 +5,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "sim/lower/lower.h"
@@ -71,16 +72,27 @@ std::int64_t decoded_at_once(const plan::Scenario& scenario) {
   return std::min(r.generation.sequences, (r.sequences() + n - 1) / n);
 }
 
+namespace {
+
+// Behind the prompt and all of the longest response but the token that is read: no position is beyond it.
+std::int64_t most_cached(const plan::Scenario& scenario, std::int64_t longest) {
+  return scenario.reinforcement.prompt_tokens + longest - 1;
+}
+
+}  // namespace
+
 std::int64_t prefilled_at_once(const plan::Scenario& scenario) {
   return std::clamp<std::int64_t>(kPrefillTokens / scenario.reinforcement.prompt_tokens, 1, decoded_at_once(scenario));
 }
 
 // Layers with a sliding window read no more once the tokens cached fill it, a step's own aside.
-std::vector<std::int64_t> decode_contexts(const plan::Scenario& scenario, std::int64_t longest) {
-  const std::int64_t prompt = scenario.reinforcement.prompt_tokens, full = scenario.model.sliding_window - 1;
-  std::vector<std::int64_t> contexts{prompt, prompt + longest};
-  if (full > prompt && full < prompt + longest) contexts.insert(contexts.begin() + 1, full);
-  return contexts;
+std::vector<std::int64_t> decode_contexts(const plan::Scenario& scenario, std::int64_t longest, bool cpu) {
+  const std::int64_t prompt = scenario.reinforcement.prompt_tokens, full = scenario.model.sliding_window - 1,
+                     most = most_cached(scenario, longest);
+  std::set<std::int64_t> contexts{prompt, most};
+  if (full > prompt && full < most) contexts.insert(full);
+  if (cpu) contexts.insert(1);  // a decode step, and next to nothing of a cache: sequences that have ended
+  return {contexts.begin(), contexts.end()};
 }
 
 std::vector<plan::Scenario> generating_on_cpu(const plan::Scenario& scenario,
@@ -93,7 +105,7 @@ std::vector<plan::Scenario> generating_on_cpu(const plan::Scenario& scenario,
   };
   add(prefilled_at_once(scenario), r.prompt_tokens, 0);
   const auto lengths = response_lengths(r, r.longest_response(scenario.training.seq_len), scenario.training.seed);
-  for (const std::int64_t cached : decode_contexts(scenario, *std::max_element(lengths.begin(), lengths.end())))
+  for (const std::int64_t cached : decode_contexts(scenario, *std::max_element(lengths.begin(), lengths.end()), true))
     add(decoded_at_once(scenario), 1, cached);
   return all;
 }
@@ -136,7 +148,7 @@ PerformedPhases performed_phases(const plan::Scenario& scenario, const std::vect
   plan::Scenario decode = replica_scenario(scenario, assignments, 1, decoded_at_once(scenario), 1, false, options);
   // Behind as many tokens as there ever are: layers have their windows.
   const auto longest = std::max_element(phases.response_lengths.begin(), phases.response_lengths.end());
-  make_forward_only(decode, r.prompt_tokens + *longest);
+  make_forward_only(decode, most_cached(scenario, *longest));
   lower_to(phases.decode, std::move(decode));
   lower_to(phases.scoring, scoring_scenario(scenario, assignments, options));
   lower_to(phases.update, with_assignments(scenario, assignments, chosen_layers(scenario), options));

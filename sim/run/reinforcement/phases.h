@@ -33,8 +33,9 @@ std::int64_t whole_rows(const plan::Scenario& scenario, std::int64_t rows, std::
 // Sequences that a replica decodes at once at most, and those of a prefill.
 std::int64_t decoded_at_once(const plan::Scenario& scenario);
 std::int64_t prefilled_at_once(const plan::Scenario& scenario);
-// Ascending: the tokens cached at which decode steps are simulated, of a step whose longest response has `longest`.
-std::vector<std::int64_t> decode_contexts(const plan::Scenario& scenario, std::int64_t longest);
+// Ascending: the tokens cached at which decode steps are simulated, of a step whose longest response has `longest`. On
+// a CPU, whose steps are of all sequences whether they have ended or not, with one of next to nothing.
+std::vector<std::int64_t> decode_contexts(const plan::Scenario& scenario, std::int64_t longest, bool cpu);
 // Of all replicas of a CPU at once, the Programs whose kernels its simulation asks for: prefill and, at each context,
 // decode, with as many sequences as there are at most.
 std::vector<plan::Scenario> generating_on_cpu(const plan::Scenario& scenario,

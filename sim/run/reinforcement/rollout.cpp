@@ -17,6 +17,7 @@ void StepCost::add(const StepCost& other, double times) {
 
 StepCost DecodeCosts::at(double sequences, double cached) const {
   const auto behind = [](const DecodePoint& p, double context) {
+    if (p.context.size() == 1 || context <= p.context.front()) return p.cost.front();
     std::size_t next = 1;
     while (next + 1 < p.context.size() && context > p.context[next]) ++next;
     const double share = (context - p.context[next - 1]) / (p.context[next] - p.context[next - 1]);
@@ -31,7 +32,7 @@ StepCost DecodeCosts::at(double sequences, double cached) const {
     REHEARSE_CHECK(under_way <= 1, "{} sequences are more than any point has", sequences);
     StepCost cost;
     cost.add(of(points_.front()), under_way);
-    cost.add(behind(points_.front(), 0), 1 - under_way);
+    cost.add(points_.front().cost.front(), 1 - under_way);
     return cost;
   }
   const auto above = std::find_if(points_.begin(), points_.end(),
@@ -70,22 +71,33 @@ ReplicaRun run_replica(const ReplicaWork& work, const DecodeCosts& decode, const
   std::int64_t reserved = 0, cached = 0;
   const auto whole = [&](std::int64_t response) { return work.prompt_tokens + response; };
   std::vector<std::int64_t> lengths;  // of those in `left`
-  for (std::size_t next = 0; next < work.responses.size() || !left.empty();) {
-    std::int64_t joined = 0;
-    while (next < work.responses.size() && static_cast<std::int64_t>(left.size()) < work.most_sequences &&
-           reserved + whole(work.responses[next]) <= work.cache_tokens) {
-      const std::int64_t response = work.responses[next++];
-      if (work.prefill_sequences == 0 || joined % work.prefill_sequences == 0) {
-        run.prefill.add(prefill, 1);
-        if (work.prefill_sequences > 0) add_overhead(run.prefill, work.step_overhead_s);
+  std::size_t next = 0;
+  // Prompts that are computed together, as many as there are places for; how many. Where a response is one token, its
+  // place is free behind that.
+  const auto join = [&] {
+    const std::int64_t together = std::max<std::int64_t>(1, work.prefill_sequences);
+    std::int64_t joined = 0, ended = 0, of_ended = 0;
+    for (; joined < together && next < work.responses.size(); ++joined) {
+      const std::int64_t response = work.responses[next];
+      if (static_cast<std::int64_t>(left.size()) + ended >= work.most_sequences) break;
+      if (reserved + of_ended + whole(response) > work.cache_tokens) break;
+      ++next;
+      if (response <= 1) {
+        ++ended, of_ended += whole(response);
+        continue;
       }
-      ++joined;
-      if (response <= 1) continue;
       reserved += whole(response), cached += work.prompt_tokens;
       const auto place = static_cast<std::size_t>(
           std::lower_bound(left.begin(), left.end(), response - 1, std::greater<>()) - left.begin());
       left.insert(left.begin() + static_cast<std::ptrdiff_t>(place), response - 1);
       lengths.insert(lengths.begin() + static_cast<std::ptrdiff_t>(place), response);
+    }
+    return joined;
+  };
+  while (next < work.responses.size() || !left.empty()) {
+    while (join() > 0) {
+      run.prefill.add(prefill, 1);
+      if (work.prefill_sequences > 0) add_overhead(run.prefill, work.step_overhead_s);
     }
     if (left.empty()) {
       REHEARSE_CHECK(next >= work.responses.size(), "the cache has no room for a sequence");
@@ -109,6 +121,8 @@ ReplicaRun run_replica(const ReplicaWork& work, const DecodeCosts& decode, const
       left.pop_back(), lengths.pop_back();
     }
   }
+  REHEARSE_CHECK(run.prefill.seconds >= 0 && run.decode.seconds >= 0, "generation takes {} s and {} s",
+                 run.prefill.seconds, run.decode.seconds);
   return run;
 }
 

@@ -26,7 +26,7 @@ struct StepCost {
   void add(const StepCost& other, double times);
 };
 
-// A decode step of so many sequences of a replica, each behind `context` tokens: of two contexts or more.
+// A decode step of so many sequences of a replica, each behind `context` tokens: of one context or more.
 struct DecodePoint {
   std::int64_t sequences = 1;
   std::vector<double> context;
@@ -35,12 +35,12 @@ struct DecodePoint {
 
 class DecodeCosts {
  public:
-  // Ascending in sequences; the same contexts, at least two and ascending, in each. Of one point: every step is of its
-  // sequences, and those of them that have ended have nothing cached.
+  // Ascending in sequences; the same contexts, at least one and ascending, in each. Of one point: every step is of its
+  // sequences, and those of them that have ended are as those behind the first context.
   explicit DecodeCosts(std::vector<DecodePoint> points) : points_(std::move(points)) {}
-  // Linear in the tokens cached, from each context to the next and beyond the outer ones, and between the numbers of
-  // sequences, of which there are no more than the last point's. All sequences count as behind the mean of what they
-  // are behind.
+  // Linear in the tokens cached, from each context to the next and beyond the last (below the first: as there, since
+  // errors of two that are near each other would grow), and between the numbers of sequences, of which there are no
+  // more than the last point's. All sequences count as behind the mean of what they are behind.
   StepCost at(double sequences, double cached) const;
   // How many of the next `steps` steps, in which each sequence has a token more each, are linear: until the mean
   // reaches the next context.

@@ -73,6 +73,24 @@ TEST_P(ShippedDevice, GroupedProductsThatAreLaunchedEachTakeTurns) {
   EXPECT_NEAR(cost(grouped).duration.seconds() / (8 * cost(test::gemm(512, 1536, 4096)).duration.seconds()), 1, 1e-6);
 }
 
+// A forward alone reads the weights of the groups that are chosen; of a product launched for each group, each reads its
+// own. Where all are chosen that changes nothing, and half of them take half.
+TEST_P(ShippedDevice, GroupedProductsThatAreLaunchedEachReadTheirOwnGroup) {
+  const auto seconds = [&](std::int64_t groups, double chosen) {
+    OneOp grouped = test::grouped(program::GroupedPart::forward, groups, 64 * groups, 1536, 4096);
+    auto& shape = std::get<program::GroupedGemm>(grouped.op.shape);
+    shape.each = true, shape.chosen = chosen;
+    grouped.op.launches = 0;
+    return cost(grouped).duration.seconds();
+  };
+  EXPECT_NEAR(seconds(128, 128) / seconds(128, 0), 1, 1e-6);
+  OneOp half = test::grouped(program::GroupedPart::forward, 128, 64 * 64, 1536, 4096);
+  auto& shape = std::get<program::GroupedGemm>(half.op.shape);
+  shape.each = true, shape.chosen = 64;
+  half.op.launches = 0;
+  EXPECT_NEAR(cost(half).duration.seconds() / seconds(64, 0), 1, 1e-6);
+}
+
 // Of no training run; nothing was fitted to them.
 TEST(GroupedProducts, TakeWhatOthersMeasuredOnAB200) {
   const auto costs = load_costs({file_of("b200-sxm")});
