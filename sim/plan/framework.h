@@ -45,7 +45,7 @@ struct FrameworkProfile {
   bool buckets_first_chunk = false;
   Bytes bucket_per_replica{0};
   std::int64_t bucket_elements = 0;  // above 0: what `bucket` is, whatever the gradients' type
-  bool layers_by_cost = false;  // plan.layers_per_stage: auto is by the cost of layers and head (layers_by_cost.h)
+  bool layers_by_cost = false;       // plan.layers_per_stage: auto is by the cost of layers and head (layers_by_cost.h)
   // Lowering.
   bool fused_weight_gradient = true;    // plan.fused_weight_gradient
   bool fused_residual_gradient = true;  // norm backward adds the residual's gradient; false: a separate add kernel
