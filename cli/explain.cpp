@@ -96,7 +96,7 @@ std::string short_default(const Key& key) {
   return key.origin == Default::derived ? "derived" : reports::clip(plan::default_text(key), 12);
 }
 
-constexpr std::size_t kMeaningColumn = 39;
+constexpr std::size_t kNameColumns = 28, kMeaningColumn = 2 + kNameColumns + 13;
 
 std::string section_list(std::string_view section) {
   std::string out = section.empty() ? "Top level\n" : std::string(section) + "\n";
@@ -104,7 +104,7 @@ std::string section_list(std::string_view section) {
     if (key.section() != section) continue;
     const std::string_view name = section.empty() ? key.path : key.path.substr(section.size() + 1);
     std::string line = reports::wrap(gist(key), kMeaningColumn);
-    line.replace(0, kMeaningColumn, "  " + reports::left(name, 24) + reports::left(short_default(key), 13));
+    line.replace(0, kMeaningColumn, "  " + reports::left(name, kNameColumns) + reports::left(short_default(key), 13));
     out += line;
   }
   return out;
