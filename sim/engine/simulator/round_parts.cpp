@@ -22,13 +22,15 @@ Sequences sequences_of(const RoleCode& code) {
   Sequences found;
   std::map<program::BodyId, int> runs;
   for (const program::BodyId body : code.slot_body) ++runs[body];
-  for (const auto& [body, times] : runs)
+  for (const auto& [body, times] : runs) {
+    const bool often = times >= kOften;
     for (std::int32_t stream = 0; stream < code.streams; ++stream)
       for (const SegmentId id : code.segments_of(body, stream))
         for_sequences(code, code.segments[id], [&](std::int32_t sequence) {
           found.all.insert(sequence);
-          if (times >= kOften) found.often.insert(sequence);
+          if (often) found.often.insert(sequence);
         });
+  }
   return found;
 }
 
