@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <iterator>
 #include <string>
 #include <vector>
 
@@ -74,13 +75,15 @@ const Setting* Taken::slip_for(std::string_view key) const {
 }
 
 Imported Taken::finish(std::string format, const ImportHints& hints, std::string_view framework) {
+  std::vector<std::string> missing;  // what was looked for and is not there
+  std::copy_if(asked_.begin(), asked_.end(), std::back_inserter(missing),
+               [&](const std::string& name) { return !holds(name); });
   for (const Setting& setting : settings_) {
     if (used_.contains(&setting)) continue;
     std::string text = fmt::format("{}{} (line {})", prefix_of(setting), setting.key, setting.line);
-    const auto meant = std::find_if(asked_.begin(), asked_.end(), [&](const std::string& name) {
-      return !holds(name) && slip_of(setting.key, name);
-    });
-    if (meant != asked_.end()) text += fmt::format("; did you mean {}{}?", prefix_, *meant);
+    const auto meant = std::find_if(missing.begin(), missing.end(),
+                                    [&](const std::string& name) { return slip_of(setting.key, name); });
+    if (meant != missing.end()) text += fmt::format("; did you mean {}{}?", prefix_, *meant);
     report_.ignored.push_back(one_line(text));
   }
   const bool shapes = given("model.layers") && given("model.hidden") && given("model.heads");
