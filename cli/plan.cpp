@@ -227,7 +227,8 @@ std::string nearest_space(const search::Request& request, const search::Outcome&
 void refuse_empty(const PlanArguments& a, const search::Request& request, const search::Outcome& found) {
   if (found.counts.forbidden < found.counts.choices) return;
   std::vector<Diagnostic> why;
-  for (const auto& [reason, times] : found.reasons) {
+  for (const auto& [text, times] : found.reasons) {
+    const std::string& reason = text;
     const bool ranged = std::any_of(request.ranges.begin(), request.ranges.end(), [&](const search::SpaceKey& range) {
       return reason.starts_with(range.key + ": ");
     });
