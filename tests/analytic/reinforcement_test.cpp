@@ -190,7 +190,7 @@ DecodeCosts plain_costs(double a, double b, double c, const std::vector<std::int
   std::vector<run::DecodePoint> points;
   for (const std::int64_t n : sequences) {
     run::DecodePoint& p = points.emplace_back();
-    p.sequences = n, p.context = {10, 30};
+    p.sequences = n, p.context = {0, 10, 30};
     for (const double context : p.context)
       p.cost.push_back({a + b * static_cast<double>(n) + c * static_cast<double>(n) * context, {}});
   }
@@ -243,6 +243,52 @@ TEST(Replica, AStepOfAHostIsOfAllItsSequencesAtOnce) {
   EXPECT_DOUBLE_EQ(again.prefill.seconds, 4 * 7.25);  // 2 and 1, twice
   EXPECT_DOUBLE_EQ(again.decode.seconds, 2 * 1.25);
   EXPECT_DOUBLE_EQ(again.decode.shares[static_cast<std::size_t>(result::Share::host)], 2 * 0.25);
+}
+
+// Sequences that have ended are as those behind the first context, whatever errors the others have: two measured behind
+// 1000 and 1009 tokens, of which the latter came out slower than it is, say nothing of what is a thousand before.
+TEST(Replica, AStepsTimeIsNotContinuedToSequencesThatHaveEnded) {
+  ReplicaWork work{1000, {10}, 4, 10'000, 0};
+  work.prefill_sequences = 4;
+  run::DecodePoint point{4, {1, 1000, 1009}, {{2, {}}, {4, {}}, {5, {}}}};
+  const ReplicaRun run = run_replica(work, DecodeCosts({point}), StepCost{});
+  EXPECT_EQ(run.steps, 9);
+  // Of the one under way, behind 1000 to 1008: 4 to 4 + 8/9. Three quarters have ended.
+  EXPECT_NEAR(run.decode.seconds, 9 * ((4 + 4.0 / 9) / 4 + 2 * 0.75), 1e-12);
+  point = {4, {1000, 1009}, {{4, {}}, {5, {}}}};
+  EXPECT_NEAR(run_replica(work, DecodeCosts({point}), StepCost{}).decode.seconds, 9 * ((4 + 4.0 / 9) / 4 + 4 * 0.75),
+              1e-12);
+}
+
+// A prompt is begun where there is a place, behind the round that freed it: of a response of one token the next round
+// has the place. 5, 5, 5 and 1 token, then 1, then 1.
+TEST(Replica, PromptsJoinInRoundsOfThePlacesThereAre) {
+  ReplicaWork work{10, {5, 5, 5, 1, 1, 1}, 4, 1000, 0};
+  work.prefill_sequences = 4;
+  const ReplicaRun run = run_replica(work, plain_costs(1, 0, 0, {4}), StepCost{7, {}});
+  EXPECT_DOUBLE_EQ(run.prefill.seconds, 3 * 7);
+  EXPECT_EQ(run.steps, 4);
+  // Each on its own: six.
+  work.prefill_sequences = 0;
+  EXPECT_DOUBLE_EQ(run_replica(work, plain_costs(1, 0, 0, {4}), StepCost{7, {}}).prefill.seconds, 6 * 7);
+}
+
+// Decode steps read positions that there are, the last of which is the token behind all others; a CPU's begin with next
+// to nothing in the cache, below all that is under way.
+TEST(Decode, IsSimulatedWithinWhatThereIs) {
+  const std::string local = kRoot + "/scenarios/gpt-tiny-grpo-local.yaml";
+  const Assignments all{"model.max_seq_len=20", "reinforcement.response_tokens=16"};
+  const plan::Scenario s = plan::read_scenario(local, all, kRoot, plan::Purpose::perform);
+  ASSERT_EQ(s.model.learned_positions(), 20);
+  std::vector<std::int64_t> cached;
+  for (const plan::Scenario& each : run::generating_on_cpu(s, all, options())) {
+    cached.push_back(each.plan.cached_tokens);
+    EXPECT_LE(each.plan.cached_tokens + each.training.seq_len, 20);
+  }
+  EXPECT_EQ(cached, (std::vector<std::int64_t>{0, 1, 4, 19})) << "of prompts of 4 and responses of 16";
+  EXPECT_EQ(run::performed_phases(s, all, options()).decode.scenario.plan.cached_tokens, 19);
+  EXPECT_EQ(run::decode_contexts(s, 16, false), (std::vector<std::int64_t>{4, 19}));
+  EXPECT_EQ(run::decode_contexts(s, 1, false), std::vector<std::int64_t>{4});
 }
 
 // Of 20 tokens a sequence, a cache of 45 has two at once however many may be.
