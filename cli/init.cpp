@@ -273,8 +273,8 @@ bool some_plan_fits(const Machine& m, const InitArguments& a, const std::string&
 
 // Numbers of GPUs that were tried, and whether a candidate fits on the last.
 struct MoreGpus {
-  int last = 0;  // 0: none, the topology holds no more
-  bool fits = false;
+  int last = 0;                        // 0: none
+  bool fits = false, no_more = false;  // no_more: the topology holds none
 };
 
 // Doublings of the GPUs, up to the first on which a candidate fits: from half of what would hold `least` bytes a GPU
@@ -290,9 +290,10 @@ MoreGpus more_gpus(Machine m, std::int64_t least, const InitArguments& a, const 
     try {
       cluster::build_cluster(m.topology, m.gpus, {}, 0, root);
     } catch (const InputError&) {
-      break;  // more than the topology holds
+      tried.no_more = true;
+      break;
     }
-    tried = {m.gpus, some_plan_fits(m, a, root)};
+    tried = {m.gpus, some_plan_fits(m, a, root), false};
   }
   return tried;
 }
@@ -307,7 +308,8 @@ std::string best_text(const Machine& m, const InitArguments& a, const std::strin
                    format_bytes(Bytes(*found.least)), format_bytes(Bytes(m.memory)),
                    more.fits       ? fmt::format("with --gpus {} one fits", more.last)
                    : more.last > 0 ? fmt::format("nor does one on {} GPUs; training.seq_len may be less", more.last)
-                                   : "the topology holds no more GPUs; training.seq_len may be less"));
+                   : more.no_more  ? "the topology holds no more GPUs; training.seq_len may be less"
+                                   : "no number of GPUs was found that could; training.seq_len may be less"));
   return found.text;
 }
 

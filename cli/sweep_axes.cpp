@@ -88,12 +88,23 @@ std::vector<SweepAxis> read_axes(const std::vector<std::string>& sweeps, const s
   return axes;
 }
 
+namespace {
+
+// Whether an assignment is of the key, or of a mapping that has it: "plan={tensor: 4}" of plan.tensor.
+bool names(const std::string& assignment, const std::string& key) {
+  const std::string of = assignment.substr(0, assignment.find('='));
+  if (of == key) return true;
+  return key.starts_with(of + ".") && assignment.find(key.substr(of.size() + 1) + ":") != std::string::npos;
+}
+
+}  // namespace
+
 void refuse_fixed(const std::vector<std::string>& sweeps, const std::string& option,
                   const std::vector<std::string>& assignments, const std::string& by) {
   for (const std::string& text : sweeps) {
     const std::string key = text.substr(0, text.find('='));
     for (const std::string& fixed : assignments)
-      if (fixed.substr(0, fixed.find('=')) == key)
+      if (names(fixed, key))
         Told{option}.refuse_axis(fmt::format("{} is fixed too, by {} {}", key, by, fixed), "one of them");
   }
 }

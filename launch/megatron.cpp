@@ -90,7 +90,10 @@ void add_recompute(Said& said, std::vector<Argument>& out) {
         {"layernorm", "plan.recompute_norms", p.recompute_norms},
         {"moe_act", "plan.recompute_expert_activation", p.recompute_expert_activation}}) {
     const std::string_view name = module;
-    if (is && delayed && (name == "layernorm" || name == "moe_act"))
+    // Transformer Engine's products of dense layers have the norm inside (core/models/gpt/gpt_layer_specs.py).
+    if (is && name == "layernorm" && said.scenario().model.experts == 0 && !said.scenario().model.latent_attention())
+      said.left_out(key, "norms of dense layers are inside the products behind them");
+    else if (is && delayed && (name == "layernorm" || name == "moe_act"))
       said.left_out(key, fmt::format("{} is refused with fp8_recipe delayed", name));
     else if (is)
       modules.emplace_back(module);

@@ -151,6 +151,8 @@ void take_recompute(Taken& taken) {
       for (const std::string& one : modules->values) {
         if (one == "core_attn")
           core = true;
+        else if (one == "layernorm" && !taken.has("num-experts") && !taken.has("multi-latent-attention"))
+          taken.ignore("--recompute-modules layernorm: norms of dense layers are inside the products behind them");
         else if (const auto found = known.find(one); found != known.end())
           keys.push_back(found->second);
         else

@@ -112,13 +112,25 @@ Beginning find_beginning(const plan::Scenario& scenario, const Options& options)
       refuse_checkpoint(wish.folder, "has no checkpoint to resume", "without --resume the run begins anew");
     return {};
   }
-  const std::string last = wish.folder + "/" + checkpoint_name(step);
+  const std::string last = checkpoint_path(wish.folder, step);
   if (!wish.resume && wish.restarts == 0)
     refuse_checkpoint(wish.folder, fmt::format("has checkpoints already, the last of step {}", step),
                       "--resume goes on from there; or name another folder");
   Beginning beginning{step, read_manifest(last)};
   check_not_foreign(*beginning.manifest, scenario, options, last + "/manifest.json");
   return beginning;
+}
+
+Beginning begin_in_folder(const plan::Scenario& scenario, const Options& options) {
+  Beginning beginning = find_beginning(scenario, options);
+  fs::create_directories(options.checkpoint.folder);
+  remove_checkpoints_after(options.checkpoint.folder, beginning.step);
+  return beginning;
+}
+
+bool checkpoint_due(const Options& options, std::int64_t steps_done) {
+  const int every = options.checkpoint.every;
+  return steps_done == options.steps || (every > 0 && steps_done % every == 0);
 }
 
 Manifest manifest_of_run(const plan::Scenario& scenario, const Options& options, std::int64_t step) {
@@ -136,33 +148,22 @@ Checkpoints::Checkpoints(const plan::Scenario& scenario, const Options& options,
   // The root decides for all, and no other looks before it has tidied up.
   std::string step;
   if (world.root()) {
-    const std::int64_t begin = find_beginning(scenario, options).step;
-    fs::create_directories(wish_.folder);
-    remove_checkpoints_after(wish_.folder, begin);
-    step = fmt::to_string(begin);
+    step = fmt::to_string(begin_in_folder(scenario, options).step);
   }
   first_ = std::stoll(world.from_root(step));
   next_ = first_;
   if (first_ > 0) {
-    Manifest manifest = read_manifest(folder_of(first_));
+    Manifest manifest = read_manifest(checkpoint_path(wish_.folder, first_));
     same_plan_ = manifest.plan == keys_of(scenario, true);
     losses_ = manifest.losses;
-    if (!same_plan_) check_workers_alike(manifest, scenario_, folder_of(first_));
-    saved_ = std::make_unique<SavedRanks>(folder_of(first_), std::move(manifest));
+    if (!same_plan_) check_workers_alike(manifest, scenario_, checkpoint_path(wish_.folder, first_));
+    saved_ = std::make_unique<SavedRanks>(checkpoint_path(wish_.folder, first_), std::move(manifest));
   }
 }
 
 Checkpoints::~Checkpoints() {
   for (auto& [rank, writer] : writers_)
     if (writer->thread.joinable()) writer->thread.join();
-}
-
-std::string Checkpoints::folder_of(std::int64_t step) const {
-  return wish_.folder + "/" + checkpoint_name(step);
-}
-
-bool Checkpoints::due(std::int64_t steps_done) const {
-  return steps_done == options_.steps || (wish_.every > 0 && steps_done % wish_.every == 0);
 }
 
 void Checkpoints::add(int rank, RankState state) {
@@ -207,11 +208,12 @@ void Checkpoints::write(Writer& writer, std::int64_t step, const RankMemory* mem
   StateHeader header = writer.state->header();
   header.step = step;
   std::vector<std::byte> block;
-  fs::create_directories(folder_of(step));
-  write_state_file(
-      folder_of(step) + "/" + state_file_name(header.rank), header, [&](std::int64_t offset, std::int64_t bytes) {
-        return memory != nullptr ? writer.state->part(*memory, offset, bytes, block) : writer.copy.data() + offset;
-      });
+  fs::create_directories(checkpoint_path(wish_.folder, step));
+  write_state_file(checkpoint_path(wish_.folder, step) + "/" + state_file_name(header.rank), header,
+                   [&](std::int64_t offset, std::int64_t bytes) {
+                     return memory != nullptr ? writer.state->part(*memory, offset, bytes, block)
+                                              : writer.copy.data() + offset;
+                   });
   ++writer.use.written;
   writer.use.bytes = header.payload_bytes;
   writer.use.write_s += seconds_since(begin);
@@ -221,14 +223,14 @@ std::vector<int> Checkpoints::look(const TrainingLosses& losses) {
   const auto known = static_cast<std::int64_t>(losses.of_steps.size());
   for (;;) {
     do ++next_;
-    while (next_ <= options_.steps && !due(next_));
+    while (next_ <= options_.steps && !checkpoint_due(options_, next_));
     if (next_ > options_.steps) {
       next_ = options_.steps;
       return {};
     }
     std::vector<int> missing;
     for (int rank = 0; rank < ranks_; ++rank)
-      if (next_ > known || !fs::exists(folder_of(next_) + "/" + state_file_name(rank)))
+      if (next_ > known || !fs::exists(checkpoint_path(wish_.folder, next_) + "/" + state_file_name(rank)))
         missing.push_back(first_holder_ + rank);
     if (!missing.empty()) {
       --next_;
@@ -237,8 +239,8 @@ std::vector<int> Checkpoints::look(const TrainingLosses& losses) {
     Manifest m = manifest_of_run(scenario_, options_, next_);
     m.losses = losses.until(next_);
     for (int rank = 0; rank < ranks_; ++rank)
-      m.files.push_back(state_file_facts(folder_of(next_), state_file_name(rank)));
-    write_manifest(folder_of(next_), m);
+      m.files.push_back(state_file_facts(checkpoint_path(wish_.folder, next_), state_file_name(rank)));
+    write_manifest(checkpoint_path(wish_.folder, next_), m);
     if (next_ < options_.steps) keep_last();  // until the end there is one to go on from, whoever is killed when
   }
 }

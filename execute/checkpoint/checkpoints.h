@@ -34,6 +34,10 @@ struct Beginning {
   std::optional<Manifest> manifest;
 };
 Beginning find_beginning(const plan::Scenario& scenario, const Options& options);
+// The same, and its folder is there, without what the run will make anew. By one process.
+Beginning begin_in_folder(const plan::Scenario& scenario, const Options& options);
+// Whether a checkpoint is due after so many steps.
+bool checkpoint_due(const Options& options, std::int64_t steps_done);
 // What a manifest says of a run but for losses and files.
 Manifest manifest_of_run(const plan::Scenario& scenario, const Options& options, std::int64_t step);
 
@@ -47,7 +51,7 @@ class Checkpoints {
 
   std::int64_t first_step() const { return first_; }
   const TrainingLosses& losses() const { return losses_; }  // of the steps before
-  bool due(std::int64_t steps_done) const;
+  bool due(std::int64_t steps_done) const { return checkpoint_due(options_, steps_done); }
 
   // A rank here, or a parameter server, whose states are all there is to keep of a plan with servers: below, the
   // numbers of ranks are those of servers then. Before any other call about it, in one thread.
@@ -74,7 +78,6 @@ class Checkpoints {
     CheckpointUse use;
   };
   void write(Writer& writer, std::int64_t step, const RankMemory* memory);
-  std::string folder_of(std::int64_t step) const;
 
   const plan::Scenario& scenario_;
   const Options& options_;

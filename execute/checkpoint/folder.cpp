@@ -115,6 +115,10 @@ std::string checkpoint_name(std::int64_t step) {
   return fmt::format("{}{:010}", kStepPrefix, step);
 }
 
+std::string checkpoint_path(const std::string& folder, std::int64_t step) {
+  return folder + "/" + checkpoint_name(step);
+}
+
 std::string state_file_name(int rank) {
   return fmt::format("rank-{:04}.state", rank);
 }

@@ -28,7 +28,8 @@ struct Manifest {
 };
 
 std::string checkpoint_name(std::int64_t step);  // "step-0000000020"
-std::string state_file_name(int rank);           // "rank-0003.state"
+std::string checkpoint_path(const std::string& folder, std::int64_t step);
+std::string state_file_name(int rank);  // "rank-0003.state"
 
 void write_manifest(const std::string& checkpoint, const Manifest& manifest);
 // Throws InputError naming the file: none, damaged, of a later version, of another step than its folder's name says.

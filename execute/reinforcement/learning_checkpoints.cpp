@@ -49,27 +49,16 @@ CheckpointKeys plan_of_training(CheckpointKeys plan) {
 
 LearningCheckpoints::LearningCheckpoints(const plan::Scenario& scenario, const Options& options)
     : scenario_(scenario), options_(options) {
-  Beginning beginning = find_beginning(scenario, options);
+  Beginning beginning = begin_in_folder(scenario, options);
   first_ = beginning.step;
-  std::filesystem::create_directories(options_.checkpoint.folder);
-  remove_checkpoints_after(options_.checkpoint.folder, first_);
   history_.parts.resize(kHistories);
   if (first_ == 0) return;
   history_ = beginning.manifest->losses;
   const std::size_t models = scenario.reinforcement.reference ? 2 : 1;
   if (history_.parts.size() != kHistories || beginning.manifest->files.size() % models != 0)
-    throw InputError(Diagnostic{folder_of(first_) + "/manifest.json", 0, 0, "",
+    throw InputError(Diagnostic{checkpoint_path(options_.checkpoint.folder, first_) + "/manifest.json", 0, 0, "",
                                 "is of no run of reinforcement learning", "another folder"});
   manifest_ = std::move(beginning.manifest);
-}
-
-std::string LearningCheckpoints::folder_of(std::int64_t step) const {
-  return options_.checkpoint.folder + "/" + checkpoint_name(step);
-}
-
-bool LearningCheckpoints::due(std::int64_t steps_done) const {
-  const int every = options_.checkpoint.every;
-  return steps_done == options_.steps || (every > 0 && steps_done % every == 0);
 }
 
 void LearningCheckpoints::restore(const PhaseRun& update, const PhaseRun* reference) const {
@@ -77,13 +66,15 @@ void LearningCheckpoints::restore(const PhaseRun& update, const PhaseRun* refere
   const bool same_plan =
       plan_of_training(manifest_->plan) == plan_of_training(manifest_of_run(scenario_, options_, first_).plan);
   const std::size_t files = manifest_->files.size(), own = reference != nullptr ? files / 2 : files;
-  read_states(folder_of(first_), *manifest_, 0, own, same_plan, update);
-  if (reference != nullptr) read_states(folder_of(first_), *manifest_, own, files - own, same_plan, *reference);
+  read_states(checkpoint_path(options_.checkpoint.folder, first_), *manifest_, 0, own, same_plan, update);
+  if (reference != nullptr)
+    read_states(checkpoint_path(options_.checkpoint.folder, first_), *manifest_, own, files - own, same_plan,
+                *reference);
 }
 
 void LearningCheckpoints::save(const PhaseRun& update, const PhaseRun* reference, const TrainingLosses& history) const {
   const auto step = static_cast<std::int64_t>(history.of_steps.size());
-  const std::string folder = folder_of(step);
+  const std::string folder = checkpoint_path(options_.checkpoint.folder, step);
   std::filesystem::create_directories(folder);
   const int ranks = update.grid().ranks();
   write_states(folder, step, 0, update);

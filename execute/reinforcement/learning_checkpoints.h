@@ -24,7 +24,7 @@ class LearningCheckpoints {
   std::int64_t first_step() const { return first_; }
   // Of the steps before: losses; parts: rewards and distances.
   const TrainingLosses& history() const { return history_; }
-  bool due(std::int64_t steps_done) const;
+  bool due(std::int64_t steps_done) const { return checkpoint_due(options_, steps_done); }
   // While all ranks stand, before their first step; nothing without a checkpoint. `reference`: nullptr: there is none.
   // Throws InputError naming what is torn or foreign.
   void restore(const PhaseRun& update, const PhaseRun* reference) const;
@@ -34,8 +34,6 @@ class LearningCheckpoints {
   void keep_last() const;  // once nothing is left to do
 
  private:
-  std::string folder_of(std::int64_t step) const;
-
   const plan::Scenario& scenario_;
   const Options options_;
   std::int64_t first_ = 0;

@@ -81,11 +81,12 @@ class LastParsed {
   }
 
   void keep(const std::string& path, std::string text, const Value& root) {
-    constexpr std::size_t kMostBytes = 8 << 20;
+    constexpr std::size_t kMostBytes = 8 << 20, kOfOne = 512;  // of short texts the rest is what counts
     const std::lock_guard lock(mutex_);
-    if (bytes_ + text.size() > kMostBytes) files_.clear(), bytes_ = 0;
-    if (text.size() > kMostBytes) return;
-    bytes_ += text.size();
+    const std::size_t bytes = path.size() + text.size() + kOfOne;
+    if (bytes_ + bytes > kMostBytes) files_.clear(), bytes_ = 0;
+    if (bytes > kMostBytes) return;
+    bytes_ += bytes;
     files_.insert_or_assign(path, File{std::move(text), copy_of(root)});
   }
 
@@ -96,7 +97,7 @@ class LastParsed {
   };
   mutable std::mutex mutex_;
   std::map<std::string, File> files_;
-  std::size_t bytes_ = 0;  // of all texts kept since the last were let go
+  std::size_t bytes_ = 0;  // of all kept since the last were let go
 };
 
 LastParsed& last_parsed() {

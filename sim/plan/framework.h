@@ -38,6 +38,7 @@ struct FrameworkProfile {
   bool fp32_gradients = true;  // training.grad_dtype and reduce_dtype: fp32; false: the training precision
   bool fp32_reduction = true;  // false: training.reduce_dtype alone is the training precision
   bool overlap_grad_reduce = true, overlap_param_gather = true, overlap_tensor_backward = true;  // plan's
+  static constexpr Bytes kOneBucket{std::int64_t{1} << 50};                                      // all gradients
   Bytes bucket{25 << 20};                                                                        // plan.bucket
   // plan.bucket is of overlapped reductions of the first stage's first chunk; gradients of other chunks, and all of
   // reductions that are not overlapped, are one bucket a chunk. Where the key is not given, a bucket has so much a
@@ -109,7 +110,7 @@ struct FrameworkProfile {
   // whole, are reduced a layer together and gathered after the step. 0: all of a layer together.
   std::int64_t shard_alone = 0;
   // ZeRO-3: the shard is the parameter in fp32, cast to the training's precision before each gather; false: it is in
-  // that precision, beside the optimizer's fp32 copy. Of AdamW and SGD on the device.
+  // that precision, beside the optimizer's fp32 copy. Of what stays on devices.
   bool fp32_shards = false;
   bool copies_buckets = false;  // gradients are copied into buckets to be reduced, and back
   // ZeRO 2 and 3, each a pass over a layer's gradients: copied together into one tensor; cast from the training

@@ -217,8 +217,8 @@ std::vector<Key> plan_keys() {
        .type = KeyType::boolean,
        .fallback = "false",
        .meaning = "of gpt, llama and moe: backward makes what the norms before a layer's branches give again, and "
-                  "their 8-bit copies, and nothing of them is kept: Megatron-Core's `--recompute-modules layernorm`, "
-                  "DeepSeek-V3's own training",
+                  "their 8-bit copies, and nothing of them is kept: DeepSeek-V3's own training, and before experts and "
+                  "latent attention Megatron-Core's `--recompute-modules layernorm`",
        .example = "true",
        .related = "plan.recompute plan.recompute_latent plan.recompute_expert_activation",
        .field = &Plan::recompute_norms},

@@ -43,6 +43,7 @@ plan::Scenario any_plan(const Request& request) {
   try {
     return read(request.assignments);
   } catch (const InputError& error) {
+    InputError fewest = error;  // problems
     // Whatever is free is set, lest it be of the scenario's own plan: chunks of stages that are no more, and the like.
     const std::vector<std::string> usual = {"plan.micro_batch=1", "plan.context=1", "plan.expert=1",
                                             "plan.sequence_parallel=false", "plan.layers_per_stage=auto"};
@@ -59,11 +60,11 @@ plan::Scenario any_plan(const Request& request) {
             all.insert(all.end(), request.assignments.begin(), request.assignments.end());
             try {
               return read(all);
-            } catch (const InputError&) {
-              continue;
+            } catch (const InputError& other) {
+              if (other.diagnostics().size() < fewest.diagnostics().size()) fewest = other;
             }
           }
-    throw;
+    throw InputError(fewest);
   }
 }
 

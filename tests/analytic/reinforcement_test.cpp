@@ -518,15 +518,18 @@ TEST(Result, IsReadAsItWasWrittenAndShown) {
             std::string::npos);
 }
 
+// The first problem of a scenario; empty: there is none.
+Diagnostic problem_of(const Assignments& assignments) {
+  try {
+    read(assignments);
+  } catch (const InputError& error) {
+    return error.diagnostics().front();
+  }
+  return {};
+}
+
 TEST(Rules, APromptLeavesRoomForAResponse) {
-  const auto message = [](const Assignments& assignments) {
-    try {
-      read(assignments);
-    } catch (const InputError& error) {
-      return error.diagnostics().front().message;
-    }
-    return std::string();
-  };
+  const auto message = [](const Assignments& assignments) { return problem_of(assignments).message; };
   for (const char* tokens : {"4096", "5000"})
     EXPECT_EQ(message({std::string("reinforcement.prompt_tokens=") + tokens}),
               std::string("a prompt of ") + tokens + " tokens leaves no room for a response in training.seq_len, 4096");
@@ -535,14 +538,7 @@ TEST(Rules, APromptLeavesRoomForAResponse) {
 }
 
 TEST(Rules, SayWhatDoesNotGoTogether) {
-  const auto refused = [](const Assignments& assignments) {
-    try {
-      read(assignments);
-    } catch (const InputError& error) {
-      return error.diagnostics().front().path;
-    }
-    return std::string();
-  };
+  const auto refused = [](const Assignments& assignments) { return problem_of(assignments).path; };
   EXPECT_EQ(refused({}), "");
   EXPECT_EQ(refused({"reinforcement.asynchronous=true"}), "reinforcement.asynchronous");
   EXPECT_EQ(refused({"reinforcement.prompts=63"}), "reinforcement.prompts");

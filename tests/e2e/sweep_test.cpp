@@ -215,6 +215,10 @@ TEST(SweepConflict, AKeyIsSweptOrSet) {
   const Outcome r = run({"simulate", "gpt-tiny-ddp", "--sweep", "plan.zero=0,1", "--set", "plan.zero=2"});
   EXPECT_EQ(r.status, 2) << r.out;
   EXPECT_TRUE(has(r.err, "--sweep: error: plan.zero is fixed too, by --set plan.zero=2 (one of them)")) << r.err;
+  const Outcome within = run({"simulate", "gpt-tiny-ddp", "--sweep", "plan.zero=0,1", "--set", "plan={zero: 2}"});
+  EXPECT_EQ(within.status, 2) << within.out;
+  EXPECT_TRUE(has(within.err, "plan.zero is fixed too, by --set plan={zero: 2}")) << within.err;
+  EXPECT_EQ(run({"simulate", "gpt-tiny-ddp", "--sweep", "plan.zero=0,1", "--set", "plan={micro_batch: 1}"}).status, 0);
 }
 
 }  // namespace

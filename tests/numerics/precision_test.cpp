@@ -159,6 +159,13 @@ std::vector<Case> cases() {
         grid(8, 2, 2, 1, {"framework=megatron-2021", "plan.sequence_parallel=true", "plan.micro_batch=2"}), dropout);
     add("2x2x2_zero1", kLlama, grid(8, 2, 2, 1, {"plan.sequence_parallel=true"}));
     add("2x2x2_zero3", kGpt, grid(8, 2, 2, 3), dropout);
+    // Whose shards are the fp32 parameters themselves.
+    const Assignments fsdp = {"framework=torch-fsdp"};
+    add("fsdp4", kGpt, grid(4, 1, 1, 3), with(dropout, fsdp));
+    add("fsdp2_llama", kLlama, grid(2, 1, 1, 3), {"framework=torch-fsdp2"});
+    add("fsdp2_lamb", kGpt, grid(2, 1, 1, 3), with(fsdp, {"training.optimizer=lamb"}));
+    add("fsdp2_adafactor", kLlama, grid(2, 1, 1, 3), with(fsdp, {"training.optimizer=adafactor"}));
+    add("fsdp_hybrid4", kGpt, grid(4, 1, 1, 3, {"plan.zero_group=2"}), fsdp);
     add("torch_ddp2", kGpt, grid(2, 1, 1, 0), {"framework=torch-ddp"});
     add("torch_ddp2_llama", kLlama, grid(2, 1, 1, 0), {"framework=torch-ddp"});
   }

@@ -60,6 +60,8 @@ class AttentionBranch {
   void rope(bool backward, BufferId qkv);
   void forward_core();
   BufferId forward_projection();
+  void declare_narrow_output();
+  void convert_output(bool back);
 
   UnitScope s_;
   const Context& c_;
@@ -75,11 +77,8 @@ class AttentionBranch {
   double rope_base_;
   bool scaled_angles_;
   HeadNorms head_norms_;
-  BufferId output_ = -1;   // what set_output gave
-  BufferId reduced_ = -1;  // the projection's output summed over the tensor group, where that is kept
-  void declare_narrow_output();
-  void convert_output(bool back);
-
+  BufferId output_ = -1;                    // what set_output gave
+  BufferId reduced_ = -1;                   // the projection's output summed over the tensor group, where that is kept
   BufferId narrow_out_ = -1;                // what backward has of it (training.e5m6_attention_output)
   BufferId core_qkv_ = -1, core_out_ = -1;  // as the core has them: these, or all tokens of some heads
 };

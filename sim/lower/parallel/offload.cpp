@@ -58,26 +58,6 @@ void ParameterStore::make_host_buffers(Bucket& bucket, const std::string& suffix
     bucket.host_values = make("host.values", context_.compute, BufferClass::parameter);
 }
 
-// Our shard of a bucket, as a gather reads it.
-BufferId ParameterStore::on_device(const Bucket& bucket, const std::string& suffix) {
-  if (!values_on_host(bucket)) return bucket.value_shard;
-  const DType type = builder_.buffer(bucket.value_shard).dtype;
-  const BufferId arrived =
-      builder_.add_buffer({builder_.here("param.arrived" + suffix) + "." + std::to_string(builder_.last_op().op),
-                           type,
-                           {bucket.shard},
-                           BufferClass::communication,
-                           Lifetime::slot,
-                           -1,
-                           0,
-                           0,
-                           {},
-                           {}});
-  builder_.op_on("to_device", StreamKind::copy, "shard.to_device" + suffix,
-                 Elementwise{ElementwiseFn::copy, bucket.shard}, type, {{bucket.value_shard}}, {{arrived}});
-  return arrived;
-}
-
 OpRef ParameterStore::copy_to_host(const std::string& name, BufferId from, BufferId to) {
   const Phase phase = builder_.phase();
   builder_.set_phase(Phase::optimizer);

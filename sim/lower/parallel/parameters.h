@@ -11,16 +11,16 @@
 //
 // (Rajbhandari et al. 2020, arXiv 1910.02054.) Buckets are padded to a multiple of d. With ZeRO 0 to 2 a bucket is
 // filled in backward order up to plan.bucket bytes; with ZeRO-3 a unit (layer) has one, with ZeRO-2 where frameworks
-// have whole chunks (reduces_by_unit). Parameters replicated over the
-// tensor group have buckets of their own: their gradients count once in the norm and, under sequence parallelism, are
-// summed over the tensor group first. A tied embedding is a bucket of its own too: its gradient is summed with the
-// other copy's. So are experts that are spread over ranks: their d are the ranks that hold the same experts. So are
-// weights held in 8 bits alone (training.fp8_params; fp8_parameters.cpp). So are parameters whose moments are in 8 bits
-// (training.moments): each begins at a multiple of kMomentBlock elements, and the bucket is padded to a multiple of
-// d * kMomentBlock, so that no block of them has elements of two tensors or on two ranks. So are frozen parameters
-// (training.lora_rank; lora.h) and tables whose rows backward updates (training.sparse_optimizer): a rank keeps their
-// values alone, whole or with ZeRO-3 its shard, and no gradients and optimizer states. So are tables that one
-// data-parallel rank has (plan.embedding_tables), whose gradients are of all ranks' examples already.
+// have whole chunks (reduces_by_unit). Parameters replicated over the tensor group have buckets of their own: their
+// gradients count once in the norm and, under sequence parallelism, are summed over the tensor group first. A tied
+// embedding is a bucket of its own too: its gradient is summed with the other copy's. So are experts that are spread
+// over ranks: their d are the ranks that hold the same experts. So are weights held in 8 bits alone
+// (training.fp8_params; fp8_parameters.cpp). So are parameters whose moments are in 8 bits (training.moments): each
+// begins at a multiple of kMomentBlock elements, and the bucket is padded to a multiple of d * kMomentBlock, so that no
+// block of them has elements of two tensors or on two ranks. So are frozen parameters (training.lora_rank; lora.h) and
+// tables whose rows backward updates (training.sparse_optimizer): a rank keeps their values alone, whole or with ZeRO-3
+// its shard, and no gradients and optimizer states. So are tables that one data-parallel rank has
+// (plan.embedding_tables), whose gradients are of all ranks' examples already.
 //
 // Where the optimizer's step is on the host (plan.offload_optimizer; offload.cpp) its states lie in the host's memory,
 // and so do the reduced gradients that it reads; with ZeRO 2 and 3 no others are kept.
@@ -237,7 +237,9 @@ class ParameterStore {
   // gradients.
   bool reduces_by_unit() const {
     const plan::Plan& plan = context_.plan();
-    return plan.zero == 3 || (plan.zero == 2 && !plan.bucket_given && context_.profile().buckets_first_chunk);
+    const plan::FrameworkProfile& profile = context_.profile();
+    const bool whole = profile.buckets_first_chunk || plan.bucket == plan::FrameworkProfile::kOneBucket;
+    return plan.zero == 3 || (plan.zero == 2 && !plan.bucket_given && whole);
   }
   bool transient_gradients(const Bucket& bucket) const {
     return context_.plan().zero >= 2 && (may_shard(bucket) || keeps_gradients_on_host(bucket));
@@ -246,9 +248,8 @@ class ParameterStore {
   bool steps_on_host(const Bucket& bucket) const { return context_.plan().offload_optimizer && !bucket.frozen; }
   bool keeps_gradients_on_host(const Bucket& bucket) const;
   bool values_on_host(const Bucket& bucket) const { return builder_.buffer(bucket.value_shard).on_host; }
-  BufferId on_device(const Bucket& bucket, const std::string& suffix);
   bool shards_in_fp32(const Bucket& bucket) const;
-  BufferId cast_shard(const Bucket& bucket, const std::string& suffix);
+  BufferId shard_to_gather(const Bucket& bucket, const std::string& suffix);
   void make_host_buffers(Bucket& bucket, const std::string& suffix);
   OpRef copy_to_host(const std::string& name, BufferId from, BufferId to);
   void gradients_to_host(Bucket& bucket, int index, BufferId reduced);

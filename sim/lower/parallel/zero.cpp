@@ -228,30 +228,35 @@ void ParameterStore::make_gather_list(const Bucket& b, const std::string& suffix
 
 // FrameworkProfile::fp32_shards.
 bool ParameterStore::shards_in_fp32(const Bucket& bucket) const {
-  const plan::OptimizerKind optimizer = context_.scenario.training.optimizer;
   const plan::Plan& plan = context_.plan();
   return context_.profile().fp32_shards && context_.master && plan.zero == 3 && sharded(bucket) && !bucket.kept_whole &&
-         !bucket.frozen && bucket.held == Held::none && !plan.offload_optimizer && !plan.offload_parameters &&
-         (optimizer == plan::OptimizerKind::adamw || optimizer == plan::OptimizerKind::sgd);
+         !bucket.frozen && bucket.held == Held::none && !plan.offload_optimizer && !plan.offload_parameters;
 }
 
-// Our shard in the precision that is gathered.
-BufferId ParameterStore::cast_shard(const Bucket& bucket, const std::string& suffix) {
+// Our shard of a bucket, as a gather reads it: itself, or a copy on the device, or one in the precision that is
+// gathered.
+BufferId ParameterStore::shard_to_gather(const Bucket& bucket, const std::string& suffix) {
+  const bool from_host = values_on_host(bucket);
+  if (!from_host && !shards_in_fp32(bucket)) return bucket.value_shard;
   const DType stored = builder_.buffer(bucket.values).dtype;
-  const BufferId cast =
-      builder_.add_buffer({builder_.here("param.cast" + suffix) + "." + std::to_string(builder_.last_op().op),
-                           stored,
-                           {bucket.shard},
-                           BufferClass::communication,
-                           Lifetime::slot,
-                           -1,
-                           0,
-                           0,
-                           {},
-                           {}});
-  builder_.op("cast_shard" + suffix, Elementwise{ElementwiseFn::cast, bucket.shard}, stored, {{bucket.value_shard}},
-              {{cast}}, StreamKind::data);
-  return cast;
+  const std::string name = from_host ? "param.arrived" : "param.cast";
+  const BufferId copy = builder_.add_buffer({builder_.here(name + suffix) + "." + std::to_string(builder_.last_op().op),
+                                             stored,
+                                             {bucket.shard},
+                                             BufferClass::communication,
+                                             Lifetime::slot,
+                                             -1,
+                                             0,
+                                             0,
+                                             {},
+                                             {}});
+  if (from_host)
+    builder_.op_on("to_device", StreamKind::copy, "shard.to_device" + suffix,
+                   Elementwise{ElementwiseFn::copy, bucket.shard}, stored, {{bucket.value_shard}}, {{copy}});
+  else
+    builder_.op("cast_shard" + suffix, Elementwise{ElementwiseFn::cast, bucket.shard}, stored, {{bucket.value_shard}},
+                {{copy}}, StreamKind::data);
+  return copy;
 }
 
 void ParameterStore::gather_bucket(const Bucket& b, int index) {
@@ -269,7 +274,7 @@ void ParameterStore::gather_bucket(const Bucket& b, int index) {
                                 0,
                                 {},
                                 {}});
-  const BufferId shard = shards_in_fp32(b) ? cast_shard(b, suffix) : on_device(b, suffix);
+  const BufferId shard = shard_to_gather(b, suffix);
   if (context_.profile().gather_list_launches > 0) make_gather_list(b, suffix, shard);
   const OpRef gather = builder_.op("gather" + suffix, Collective{CollectiveKind::all_gather, group_of(b), b.padded},
                                    stored, {{shard}}, {{into}}, StreamKind::data);

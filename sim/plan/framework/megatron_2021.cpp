@@ -40,7 +40,7 @@ FrameworkProfile megatron_2021_profile() {
   p.attention = model::AttentionKind::unfused;
   p.dropout = 0.1;
   p.overlap_grad_reduce = p.overlap_param_gather = false;
-  p.bucket = Bytes(std::int64_t{1} << 50);
+  p.bucket = FrameworkProfile::kOneBucket;
   p.fused_weight_gradient = false;
   p.fused_residual_gradient = false;
   p.batched_point_to_point = true;

@@ -38,7 +38,7 @@ FrameworkProfile nvidia_bert_profile() {
   p.dropout = 0.1;
   p.fp32_gradients = p.fp32_reduction = false;
   p.overlap_grad_reduce = p.overlap_param_gather = false;
-  p.bucket = Bytes(std::int64_t{1} << 50);
+  p.bucket = FrameworkProfile::kOneBucket;
   p.fused_weight_gradient = false;
   p.fused_residual_gradient = false;
   p.packed_heads = p.packed_products = p.fused_scores = false;
@@ -48,7 +48,7 @@ FrameworkProfile nvidia_bert_profile() {
   p.memory_reserve = Bytes(std::int64_t{2} << 30);
   p.fragmentation = 0.05;
   p.broadcasts_first_weights = p.first_weights_cast = true;
-  p.first_weights_bucket = Bytes(std::int64_t{1} << 50);
+  p.first_weights_bucket = FrameworkProfile::kOneBucket;
   return p;
 }
 

@@ -34,7 +34,7 @@ constexpr const char* kShards =
     "fp32_shards: parameters and what the optimizer reads are the fp32 shards; mixed precision casts them to 16 bits "
     "before a gather, into memory that is given back after it (pytorch torch/distributed/fsdp/_flat_param.py, "
     "_use_low_precision_shard, _free_low_precision_sharded_param; fully_shard/_fsdp_param.py, all_gather_inputs). Not "
-    "modelled so: Adafactor, LAMB, offload, weights held in 8 bits, one rank alone: 16 bits beside an fp32 copy";
+    "modelled so: offload, weights held in 8 bits, one rank alone: 16 bits beside an fp32 copy";
 constexpr const char* kHost =
     "launch_cost, memory_reserve and fragmentation as torch-ddp. Not modelled: the root unit that stays gathered, the "
     "limiter's wait of the host";

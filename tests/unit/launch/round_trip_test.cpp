@@ -297,6 +297,37 @@ TEST(Megatron, HasKeyHeadsAnglesAndNorms) {
   EXPECT_THROW(model_of(llama + "--rotary-base many"), InputError);
 }
 
+// --recompute-modules layernorm is of norms that are modules of their own: with Transformer Engine those before experts
+// and latent attention.
+TEST(Megatron, NormsOfDenseLayersAreNotComputedAgain) {
+  const auto imported = [](const std::string& more) {
+    return import_plan("x.sh",
+                       "torchrun pretrain_gpt.py --num-layers 4 --hidden-size 256 --num-attention-heads 8 --seq-length "
+                       "64 --bf16 --vocab-size 1000 --swiglu --normalization RMSNorm --disable-bias-linear "
+                       "--position-embedding-type rope --recompute-granularity selective --recompute-modules core_attn "
+                       "layernorm " +
+                           more + "\n",
+                       {});
+  };
+  const Imported dense = imported("");
+  EXPECT_TRUE(std::any_of(dense.report.ignored.begin(), dense.report.ignored.end(), [](const std::string& one) {
+    return one.find("layernorm: norms of dense layers are inside the products") != std::string::npos;
+  }));
+  EXPECT_EQ(dense.scenario.find("recompute_norms"), std::string::npos) << dense.scenario;
+  const Imported experts = imported("--num-experts 8 --moe-router-topk 2 --moe-ffn-hidden-size 512");
+  EXPECT_NE(experts.scenario.find("recompute_norms: true"), std::string::npos) << experts.scenario;
+
+  const auto exported = [](const std::string& model) {
+    const std::string text = "rehearse: 1\nmodel: " + model +
+                             "\nframework: megatron-core\ncluster: {topology: dgx-h100, gpus: 8}\nplan: {tensor: 8, "
+                             "recompute_norms: true}\ntraining: {global_batch: 8, precision: bf16}\n";
+    const Written file("norms.yaml", text);
+    return export_megatron(plan::read_scenario(file.path, {}, REHEARSE_SOURCE_DIR), 8);
+  };
+  EXPECT_EQ(exported("llama2-7b").text.find("layernorm"), std::string::npos);
+  EXPECT_NE(exported("mixtral-8x7b").text.find("--recompute-modules layernorm"), std::string::npos);
+}
+
 TEST(Megatron, FirstWeightsAreBroadcastWhereEachReplicaDrawsItsOwn) {
   for (const bool broadcast : {false, true}) {
     const plan::Scenario s = plan::read_scenario(

@@ -76,6 +76,9 @@ TEST(Buckets, OfZero2AreLayersWhateverIsOverlapped) {
       for (const std::int64_t n : list) EXPECT_LT(n, 51'000'000);
     }
   expect_full_from(100'000'000, reductions({"cluster.gpus=4", "plan.zero=2", "plan.bucket=400MB"}));
+  // Megatron of 2022 reduces all gradients at once, where it keeps them.
+  EXPECT_EQ(reductions({"framework=megatron-2022", "cluster.gpus=4", "plan.zero=1"}).size(), 1U);
+  EXPECT_EQ(reductions({"framework=megatron-2022", "cluster.gpus=4", "plan.zero=2"}).size(), 10U);
 }
 
 // reduce_bucket_size, 5e8 elements (deepspeed/runtime/zero/config.py).
@@ -85,6 +88,10 @@ TEST(Buckets, OfDeepSpeedHold500MillionElements) {
         reductions({"framework=deepspeed", "cluster.gpus=2", std::string("plan.zero=") + zero, "model.layers=24"});
     EXPECT_EQ(list.size(), 3U) << zero;
     expect_full_from(500'000'000, list);
+    EXPECT_EQ(reductions({"framework=deepspeed", "cluster.gpus=2", std::string("plan.zero=") + zero, "model.layers=24",
+                          "training.precision=fp32"}),
+              list)
+        << "elements, whatever their type";
   }
 }
 
@@ -100,13 +107,16 @@ std::int64_t persistent_bytes(const std::vector<std::string>& plan) {
 // given back. An fp32 copy beside 16-bit shards makes 18.
 TEST(Shards, OfFsdpAre16BytesAParameter) {
   const double parameters = 8 * 50'400'000. + 2 * 1024 * 2048 + 256 * 2048;
-  const auto of = [&](const std::string& framework) {
-    return static_cast<double>(persistent_bytes({"cluster.gpus=4", "plan.zero=3", "framework=" + framework})) * 4 /
-           parameters;
+  const auto of = [&](const std::string& framework, const std::string& optimizer = "adamw") {
+    return static_cast<double>(persistent_bytes(
+               {"cluster.gpus=4", "plan.zero=3", "framework=" + framework, "training.optimizer=" + optimizer})) *
+           4 / parameters;
   };
   for (const char* framework : {"torch-fsdp", "torch-fsdp2", "torch-fsdp2-compile", "llm-foundry", "accelerate"})
     EXPECT_NEAR(of(framework), 16, 0.05) << framework;
   EXPECT_NEAR(of("rehearse"), 18, 0.05);
+  EXPECT_NEAR(of("torch-fsdp", "lamb"), 16, 0.05);
+  EXPECT_NEAR(of("torch-fsdp", "adafactor"), 8, 0.05) << "its squares are sums of rows and columns";
 }
 
 }  // namespace
