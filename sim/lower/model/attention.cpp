@@ -171,7 +171,7 @@ BufferId AttentionBranch::forward_projection() {
 }
 
 BufferId AttentionBranch::backward(BufferId out_gradient, bool input_gradient) {
-  const bool below = input_gradient || latent_ || tp_.trains(qkv_w_);
+  const bool below = input_gradient || trains_first();
   const BufferId d_out =
       tp_.row_backward(name_ + ".proj", out_gradient, out_, proj_w_, proj_b_, m_.hidden, width(), -1, below);
   if (!below) return -1;
@@ -192,7 +192,7 @@ BufferId AttentionBranch::backward(BufferId out_gradient, bool input_gradient) {
     d_qkv = s_.builder.workspace(s_.builder.here("d_" + name_ + ".qkv.tokens"), c_.compute, {c_.tokens, qkv_width()});
     heads_.to_tokens("d_" + name_ + ".qkv", d_heads, d_qkv, qkv_width());
   }
-  if (latent_) return latent_->backward(d_qkv);
+  if (latent_) return latent_->backward(d_qkv, input_gradient);
   rope(true, d_qkv);
   head_norms_.backward(d_qkv);
   if (c_.shares_key_head()) return backward_apart(d_qkv);

@@ -46,6 +46,7 @@ void ExpertBranch::declare_parameters() {
   const int split = c_.plan().whole_experts() ? -1 : 2;
   up_w_ = add(".up.weight", {e, 2, f, h}, split, kWeightScale);
   down_w_ = add(".down.weight", {e, h, f}, split, residual_weight_scale(m_));
+  declare_adapters();
   if (shared_) shared_->declare_parameters();
 }
 
@@ -62,14 +63,14 @@ void ExpertBranch::declare_buffers(BufferId input) {
     loads_ = all_loads_ = b.activation(name_ + ".loads", DType::f32, {m_.experts}, saved);
   }
   if (balanced() && c_.groups.routing >= 0)
-    all_loads_ = b.activation(name_ + ".loads.all", DType::f32, {m_.experts}, saved);
-  if (exchange_.counts()) exchange_.declare_buffers(saved);
+    all_loads_ = b.activation(name_ + ".loads.all", DType::f32, {m_.experts}, s_.kept());
+  if (exchange_.counts()) exchange_.declare_buffers(saved, s_.kept());
   if (sorts_here()) {
-    brought_ = expert_activation(name_ + ".rows", m_.hidden, s_.of_product_input(saved));
+    brought_ = expert_activation(name_ + ".rows", m_.hidden, s_.of_product_input(saved, adapts_up()));
     out_ = expert_activation(name_ + ".out", m_.hidden, saved);
   }
   up_ = expert_activation(name_ + ".up", 2 * width(), saved);
-  activation_ = expert_activation(name_ + ".activation", width(), s_.of_product_input(saved));
+  activation_ = expert_activation(name_ + ".activation", width(), s_.of_product_input(saved, adapts_down()));
   if (shared_) shared_->declare_buffers(input);
 }
 
@@ -132,7 +133,8 @@ void ExpertBranch::takes_launches() {
   if (c_.launches_each_expert(fp8_.on())) s_.builder.takes_launches_each(m_.experts / c_.plan().expert);
 }
 
-void ExpertBranch::route() {
+void ExpertBranch::route(bool again) {
+  const bool kept = again && s_.keeps_some();
   RoleBuilder& b = s_.builder;
   Gemm product{tokens(), m_.experts, m_.hidden, 1};
   product.transpose_b = true;
@@ -141,7 +143,7 @@ void ExpertBranch::route() {
   b.op(name_ + ".gate", router(RouterPart::gate), c_.compute, {{logits_}}, {{weights_}, {chosen_}});
   if (!gathers() || balanced())
     b.op(name_ + ".place", router(RouterPart::place), c_.compute, {{chosen_}}, {{places_}, {loads_}});
-  if (all_loads_ != loads_)
+  if (all_loads_ != loads_ && !kept)
     loads_summed_ =
         b.op(name_ + ".loads.all_reduce", Collective{CollectiveKind::all_reduce, c_.groups.routing, m_.experts},
              DType::f32, {{loads_}}, {{all_loads_}}, c_.plan().context > 1 ? StreamKind::context : StreamKind::tensor);
@@ -150,7 +152,7 @@ void ExpertBranch::route() {
     all_weights_ = exchange_.gather_all(name_ + ".weights", weights_, k, s_.restored());
     all_places_ = exchange_.place_own(exchange_.gather_all(name_ + ".chosen", chosen_, k));
   } else if (exchange_.counts()) {
-    exchange_.gather_counts(loads_);
+    exchange_.gather_counts(loads_, kept);
   }
 }
 
@@ -167,16 +169,22 @@ void ExpertBranch::product(const std::string& what, BufferId in, ParamId weight,
 
 void ExpertBranch::forward_to_activation(bool again) {
   RoleBuilder& b = s_.builder;
-  route();
+  const bool kept = again && s_.keeps_some();
+  route(again);
   const BufferId sorted = sorts_here() ? brought_ : workspace(name_ + ".rows", {rows(), m_.hidden});
   const BufferId all = gathers() ? exchange_.gather_all(name_ + ".dispatch", input_, m_.hidden) : input_;
   b.op(name_ + ".permute", permute(PermutePart::permute), c_.compute, {{all}, {places()}}, {{sorted}});
-  if (exchange_.counts() && !gathers()) exchange_.wait_for_counts();
+  if (exchange_.counts() && !gathers()) {
+    if (kept)
+      exchange_.receive();
+    else
+      exchange_.wait_for_counts();
+  }
   std::function<void()> beside;
   if (overlaps_shared()) beside = [&] { shared_->forward_to_activation(again); };
-  if (!sorts_here())
-    brought_ = exchange_.to_experts(name_ + ".dispatch", sorted, s_.of_product_input(s_.restored()), beside);
+  if (!sorts_here()) bring(sorted, again, beside);
   product("up", brought_, up_w_, up_, 2 * width(), m_.hidden);
+  adapter_forward("up", up_adapter_, brought_, up_, 2 * width(), m_.hidden);
   b.op(name_ + ".activation.forward",
        Activation{ActivationFn::swiglu, false, expert_rows(), width(), !c_.profile().fused_elementwise}, c_.compute,
        {{up_}}, {{activation_}});
@@ -184,18 +192,40 @@ void ExpertBranch::forward_to_activation(bool again) {
   if (shared_ && !beside) shared_->forward_to_activation(again);
 }
 
-BufferId ExpertBranch::forward_from_activation() {
-  RoleBuilder& b = s_.builder;
+void ExpertBranch::bring(BufferId sorted, bool again, const std::function<void()>& beside) {
+  const Lifetime lifetime = s_.of_product_input(s_.restored(), adapts_up());
+  if (!s_.keeps_some() || !exchange_.trades()) {
+    brought_ = exchange_.to_experts(name_ + ".dispatch", sorted, lifetime, beside);
+    return;
+  }
+  if (!again) traded_ = exchange_.trade(name_ + ".dispatch", sorted, false, s_.kept());
+  if (beside) beside();
+  brought_ = exchange_.arrange(name_ + ".dispatch", traded_, lifetime);
+}
+
+void ExpertBranch::bring_back(bool again) {
   const BufferId down = sorts_here() ? out_ : expert_workspace(name_ + ".down", m_.hidden);
   product("down", activation_, down_w_, down, m_.hidden, width());
-  if (!sorts_here()) out_ = exchange_.to_tokens(name_ + ".combine", down, s_.restored());
-  const BufferId of_shared = overlaps_shared() ? shared_->forward_from_activation() : -1;
+  adapter_forward("down", down_adapter_, activation_, down, m_.hidden, width());
+  if (sorts_here()) return;
+  if (!s_.keeps_some() || !exchange_.trades()) {
+    out_ = exchange_.to_tokens(name_ + ".combine", down, s_.restored());
+    return;
+  }
+  const BufferId to_trade = exchange_.disarrange(name_ + ".combine", down, Lifetime::slot, again);
+  if (!again) out_ = exchange_.trade(name_ + ".combine", to_trade, true, s_.kept());
+}
+
+BufferId ExpertBranch::forward_from_activation(bool again) {
+  RoleBuilder& b = s_.builder;
+  bring_back(again);
+  const BufferId of_shared = overlaps_shared() ? shared_->forward_from_activation(again) : -1;
   BufferId out = workspace(name_ + ".summed", {permute(PermutePart::unpermute).tokens, m_.hidden});
   b.op(name_ + ".unpermute", permute(PermutePart::unpermute), c_.compute, {{out_}, {places()}, {weights()}}, {{out}});
   out = own_sums(name_ + ".combine", out, m_.hidden);
   if (summed_over_tensor()) out = tp_.reduce_partial(name_ + ".summed", out, m_.hidden);
   if (!shared_) return out;
-  return sum(name_ + ".with_shared", out, of_shared >= 0 ? of_shared : shared_->forward_from_activation());
+  return sum(name_ + ".with_shared", out, of_shared >= 0 ? of_shared : shared_->forward_from_activation(again));
 }
 
 BufferId ExpertBranch::sum(const std::string& name, BufferId a, BufferId b) {
@@ -217,25 +247,34 @@ BufferId ExpertBranch::backward(BufferId out_gradient, bool input_gradient) {
       b.workspace(b.here("d_" + name_ + ".weights"), DType::f32, {unpermute.tokens, m_.experts_per_token});
   b.op(name_ + ".unpermute.backward", unpermute, c_.compute, {{d_out}, {out_}, {places()}, {weights()}},
        {{d_rows}, {d_weights}});
-  d_weights = own_sums("d_" + name_ + ".weights", d_weights, m_.experts_per_token);
-  if (summed_over_tensor())
-    b.op("d_" + name_ + ".weights.all_reduce", Collective{CollectiveKind::all_reduce, c_.groups.tensor, choices()},
-         DType::f32, {{d_weights}}, {{d_weights}}, StreamKind::tensor);
+  if (input_gradient) {
+    d_weights = own_sums("d_" + name_ + ".weights", d_weights, m_.experts_per_token);
+    if (summed_over_tensor())
+      b.op("d_" + name_ + ".weights.all_reduce", Collective{CollectiveKind::all_reduce, c_.groups.tensor, choices()},
+           DType::f32, {{d_weights}}, {{d_weights}}, StreamKind::tensor);
+  }
   std::function<void()> beside, beside_back;
   if (overlaps) {
     beside = [&] { d_shared = shared_->backward_to_activation(out_gradient, input_gradient); };
     beside_back = [&] { d_shared = shared_->backward_from_activation(d_shared, input_gradient); };
   }
-  const BufferId of_router = backward_router(d_weights), of_experts = backward_experts(d_rows, beside, beside_back);
+  const BufferId of_router = input_gradient ? backward_router(d_weights) : -1;
+  const BufferId of_experts = backward_experts(d_rows, input_gradient, beside, beside_back);
+  if (!input_gradient) return -1;
   const BufferId d_input = sum("d_" + name_ + ".input", of_experts, of_router);
   return shared_ ? sum("d_" + name_ + ".with_shared", d_input, d_shared) : d_input;
 }
 
-BufferId ExpertBranch::backward_experts(BufferId d_rows, const std::function<void()>& beside,
+BufferId ExpertBranch::backward_experts(BufferId d_rows, bool input_gradient, const std::function<void()>& beside,
                                         const std::function<void()>& beside_back) {
   RoleBuilder& b = s_.builder;
-  const auto product = [&](const std::string& what, ParamId weight, BufferId d_out, BufferId in, std::int64_t n,
-                           std::int64_t k) {
+  // `below`: whether somebody asks for the gradient of `in`.
+  const auto product = [&](const std::string& what, ParamId weight, Adapter& adapter, BufferId d_out, BufferId in,
+                           std::int64_t n, std::int64_t k, bool below) {
+    if (!below) {
+      adapter_backward(what, adapter, d_out, in, -1, n, k);
+      return BufferId{-1};
+    }
     const BufferId d_in = expert_workspace("d_" + name_ + "." + what, k);
     Fp8Operands::Pair out{d_out, d_out};
     BufferId by_columns = s_.parameters.value(weight);
@@ -248,6 +287,10 @@ BufferId ExpertBranch::backward_experts(BufferId d_rows, const std::function<voi
     b.op(name_ + "." + what + ".backward_input", grouped(GroupedPart::backward_input, n, k),
          fp8_.on() ? b.buffer(out.row).dtype : c_.compute, with_loads({{out.row}, {by_columns}}), {{d_in}});
     takes_launches();
+    if (!s_.parameters.trains(weight)) {
+      adapter_backward(what, adapter, d_out, in, d_in, n, k);
+      return d_in;
+    }
     b.weight_part([&] {
       const std::string input = name_ + "." + what + ".input";
       if (fp8_.on()) in = fp8_.by_columns(input, in, false, fp8_.kept_input(input, in, false, k));
@@ -259,13 +302,22 @@ BufferId ExpertBranch::backward_experts(BufferId d_rows, const std::function<voi
   };
   const BufferId d_down =
       sorts_here() ? d_rows : exchange_.to_experts("d_" + name_ + ".combine", d_rows, Lifetime::slot, beside);
-  const BufferId d_act = product("down", down_w_, d_down, activation_, m_.hidden, width());
+  const bool below = input_gradient || adapts_up();
+  const BufferId d_act = product("down", down_w_, down_adapter_, d_down, activation_, m_.hidden, width(), below);
+  if (!below) {
+    if (beside_back) beside_back();
+    return -1;
+  }
   const BufferId d_up = expert_workspace("d_" + name_ + ".gate_up", 2 * width());
   b.op(name_ + ".activation.backward",
        Activation{ActivationFn::swiglu, true, expert_rows(), width(), !c_.profile().fused_elementwise}, c_.compute,
        {{d_act}, {up_}}, {{d_up}});
   if (in_product()) b.takes_no_kernel({b.buffer(up_).bytes(), 0});
-  const BufferId d_brought = product("up", up_w_, d_up, brought_, 2 * width(), m_.hidden);
+  const BufferId d_brought = product("up", up_w_, up_adapter_, d_up, brought_, 2 * width(), m_.hidden, input_gradient);
+  if (!input_gradient) {
+    if (beside_back) beside_back();
+    return -1;
+  }
   const BufferId d_sorted =
       sorts_here() ? d_brought : exchange_.to_tokens("d_" + name_ + ".dispatch", d_brought, Lifetime::slot);
   if (beside_back) beside_back();

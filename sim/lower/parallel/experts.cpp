@@ -41,7 +41,7 @@ std::int64_t ExpertExchange::expected() const {
   return performs() ? std::min(choices() * gathered(), arrived()) : arrived();
 }
 
-void ExpertExchange::declare_buffers(Lifetime restored) {
+void ExpertExchange::declare_buffers(Lifetime restored, Lifetime kept) {
   loads_ = builder_.activation(name_ + ".loads.own", DType::f32, {own_experts()}, restored);
   if (gathers_all()) {
     places_ = builder_.activation(name_ + ".places.own", DType::i32,
@@ -52,12 +52,12 @@ void ExpertExchange::declare_buffers(Lifetime restored) {
   if (room() > arrived() || context_.loads_vary())
     places_ = builder_.view(name_ + ".places.arrived", places_, 0, {arrived()});
   if (context_.groups.expert >= 0)
-    counts_ = builder_.activation(name_ + ".counts", DType::f32, {context_.plan().expert, context_.model().experts},
-                                  restored);
+    counts_ =
+        builder_.activation(name_ + ".counts", DType::f32, {context_.plan().expert, context_.model().experts}, kept);
 }
 
 // Over the expert group and then over the tensor group, if what each brings is gathered there.
-void ExpertExchange::gather_counts(BufferId loads) {
+void ExpertExchange::gather_counts(BufferId loads, bool again) {
   const auto gather = [&](const std::string& name, program::GroupId group, BufferId all, StreamKind stream) {
     counted_ = builder_.op(name_ + name + ".all_gather",
                            Collective{CollectiveKind::all_gather, group, builder_.buffer(all).elements()}, DType::f32,
@@ -65,7 +65,10 @@ void ExpertExchange::gather_counts(BufferId loads) {
     all_counts_ = all;
   };
   all_counts_ = loads;
-  if (context_.groups.expert >= 0) gather(".counts", context_.groups.expert, counts_, StreamKind::expert);
+  if (trades() && again)
+    all_counts_ = counts_;
+  else if (trades())
+    gather(".counts", context_.groups.expert, counts_, StreamKind::expert);
   if (gathered() == 1) return;
   const std::int64_t n = builder_.buffer(all_counts_).elements() * gathered();
   gather(".counts.gathered", context_.groups.tensor,
@@ -75,6 +78,10 @@ void ExpertExchange::gather_counts(BufferId loads) {
 void ExpertExchange::wait_for_counts() {
   builder_.after(builder_.op(name_ + ".counts.sync", program::HostSync{}, context_.compute, {}, {}, StreamKind::host),
                  counted_);
+  receive();
+}
+
+void ExpertExchange::receive() {
   program::Router receive{program::RouterPart::receive, arrived(), context_.model().experts, 1};
   receive.sources = sources();
   receive.slices = gathered();
@@ -184,10 +191,18 @@ BufferId ExpertExchange::place_own(BufferId chosen) {
 
 BufferId ExpertExchange::to_experts(const std::string& name, BufferId from, Lifetime lifetime,
                                     const std::function<void()>& beside) {
-  const bool gathers = gathered() > 1;
-  BufferId rows = trade(name, from, false, sorts() || gathers ? Lifetime::slot : lifetime);
+  const BufferId rows = trade(name, from, false, sorts() || gathered() > 1 ? Lifetime::slot : lifetime);
   if (beside) beside();
-  if (gathers) {
+  return arrange(name, rows, lifetime);
+}
+
+BufferId ExpertExchange::to_tokens(const std::string& name, BufferId from, Lifetime lifetime) {
+  return trade(name, disarrange(name, from, trades() ? Lifetime::slot : lifetime), true, lifetime);
+}
+
+BufferId ExpertExchange::arrange(const std::string& name, BufferId traded, Lifetime lifetime) {
+  BufferId rows = traded;
+  if (gathered() > 1) {
     const std::int64_t n = builder_.buffer(rows).elements() * gathered();
     const std::int64_t hidden = context_.model().hidden;
     const BufferId all = rows_in(name + ".gathered", n / hidden, room(), hidden, sorts() ? Lifetime::slot : lifetime);
@@ -198,19 +213,16 @@ BufferId ExpertExchange::to_experts(const std::string& name, BufferId from, Life
   return sort(name, rows, true, lifetime);
 }
 
-BufferId ExpertExchange::to_tokens(const std::string& name, BufferId from, Lifetime lifetime) {
-  const bool traded = context_.groups.expert >= 0, scatters = gathered() > 1;
-  BufferId rows = sort(name, from, false, traded || scatters ? Lifetime::slot : lifetime);
-  if (scatters) {
-    const std::int64_t n = builder_.buffer(rows).elements();
-    const std::int64_t hidden = context_.model().hidden;
-    const BufferId own = rows_in(name + ".scattered", n / gathered() / hidden, traded_room(), hidden,
-                                 traded ? Lifetime::slot : lifetime);
-    builder_.op(name + ".reduce_scatter", Collective{CollectiveKind::reduce_scatter, context_.groups.tensor, n},
-                context_.compute, {{rows}}, {{own}}, StreamKind::tensor);
-    rows = own;
-  }
-  return trade(name, rows, true, lifetime);
+BufferId ExpertExchange::disarrange(const std::string& name, BufferId from, Lifetime lifetime, bool again) {
+  const bool scatters = gathered() > 1;
+  const BufferId rows = sort(name, from, false, scatters ? Lifetime::slot : lifetime);
+  if (!scatters || again) return rows;
+  const std::int64_t n = builder_.buffer(rows).elements();
+  const std::int64_t hidden = context_.model().hidden;
+  const BufferId own = rows_in(name + ".scattered", n / gathered() / hidden, traded_room(), hidden, lifetime);
+  builder_.op(name + ".reduce_scatter", Collective{CollectiveKind::reduce_scatter, context_.groups.tensor, n},
+              context_.compute, {{rows}}, {{own}}, StreamKind::tensor);
+  return own;
 }
 
 }  // namespace rehearse::lower
