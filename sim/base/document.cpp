@@ -4,8 +4,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
 #include <mutex>
+#include <string_view>
 
 #include "sim/base/document_impl.h"
 #include "sim/base/text_check.h"
@@ -101,6 +103,29 @@ class LastParsed {
 LastParsed& last_parsed() {
   static LastParsed all;
   return all;
+}
+
+// Words and whole or decimal numbers, which are scalars of just this text in YAML: a search of plans assigns hundreds
+// of thousands of them.
+bool is_plain_scalar(const std::string& text) {
+  const auto is_alphanumeric = [](char c) {
+    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+  };
+  constexpr std::string_view kNull = "null";
+  const bool null =
+      text.size() == kNull.size() && std::equal(text.begin(), text.end(), kNull.begin(),
+                                                [](char a, char b) { return a == b || a + ('a' - 'A') == b; });
+  return !text.empty() && !null && is_alphanumeric(text.front()) && std::all_of(text.begin(), text.end(), [&](char c) {
+    return is_alphanumeric(c) || c == '_' || c == '-' || c == '.';
+  });
+}
+
+std::unique_ptr<Value> assigned_value(const std::string& text, const std::string& path, Diagnostics& diagnostics) {
+  if (!is_plain_scalar(text)) return detail::parse_yaml(detail::kCommandLineFile, text, path, diagnostics);
+  auto value = std::make_unique<Value>();
+  value->kind = Node::Kind::scalar;
+  value->text = text;
+  return value;
 }
 
 }  // namespace
@@ -203,7 +228,7 @@ void Document::set(const std::string& assignment) {
   if (keys.size() > detail::kMaxDepth) return report("", fmt::format("nested more than {} levels", detail::kMaxDepth));
   std::unique_ptr<Value> value;
   try {
-    value = detail::parse_yaml(detail::kCommandLineFile, assignment.substr(equals + 1), path, *tree.diagnostics);
+    value = assigned_value(assignment.substr(equals + 1), path, *tree.diagnostics);
   } catch (const InputError& error) {
     for (Diagnostic problem : error.diagnostics()) {
       problem.line = problem.column = 0;
