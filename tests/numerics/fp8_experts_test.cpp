@@ -89,10 +89,10 @@ std::vector<NarrowCase> narrow_cases() {
       add("latents_recompute", kLatents,
           {"plan.recompute_latent=true", "plan.recompute_norms=true", "plan.recompute_expert_activation=true"});
       add("ops", {}, joined(spread, {"plan.recompute=ops"}));
-      add("zero3_ops", {}, {"cluster.gpus=2", "plan.expert=2", "plan.zero=3", "plan.recompute=ops"});
       add("zero_bubble", {}, {"cluster.gpus=4", "plan.expert=2", "plan.pipeline=2", "plan.schedule=zero_bubble"});
     }
     if (!blocks) continue;
+    add("zero3_ops", {}, joined(spread, {"plan.zero=3", "plan.recompute=ops"}));
     add("dispatch", {}, joined(spread, {"training.fp8_dispatch=true"}));
     add("dispatch_weighed", {}, joined(spread, {"training.fp8_dispatch=true", "plan.weigh_in_experts=true"}));
     add("dispatch_weighed_ops", {},
