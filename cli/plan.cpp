@@ -172,11 +172,11 @@ reports::SearchReport report_of(const PlanArguments& a, const search::Request& r
   return r;
 }
 
-// Of every plan that no rule forbids.
+// Of every plan that was settled and that no rule forbids.
 std::vector<reports::SearchPoint> points_of(const search::Outcome& found) {
   std::vector<reports::SearchPoint> points;
   for (const search::Plan& plan : found.plans) {
-    if (plan.status == search::Status::forbidden) continue;
+    if (plan.status == search::Status::forbidden || plan.status == search::Status::unsettled) continue;
     const bool simulated = plan.status == search::Status::simulated, fits = plan.status != search::Status::too_large;
     const Time step = simulated ? plan.step : plan.least;
     points.push_back({simulated ? 2 : fits ? 1 : 0, step.ps(), plan.least_bytes, plan.choice});
@@ -253,6 +253,7 @@ std::string reached_text(const PlanArguments& a, const search::Request& request,
   for (const std::string& file : a.request.calibrations) text += " --calibration " + shell_word(file);
   if (found.proven || found.open_from >= best.objective)
     return text + "\nNo other plan of the space is better: proven.";
+  if (found.open_from == 0) return text + fmt::format("\n{} plans are open.", found.counts.open);
   return text + fmt::format("\n{} plans are open; none of them can be better than {}.", found.counts.open,
                             reports::objective_text(a.objective, found.open_from));
 }

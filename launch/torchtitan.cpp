@@ -226,9 +226,8 @@ std::vector<Section> titan_sections(Said& said) {
   return all;
 }
 
-// No profile of FSDP2 spreads experts.
-const char* titan_profile(bool compiled, std::int64_t expert) {
-  return expert > 1 ? "rehearse" : compiled ? "torch-fsdp2-compile" : "torch-fsdp2";
+const char* titan_profile(bool compiled) {
+  return compiled ? "torch-fsdp2-compile" : "torch-fsdp2";
 }
 
 void check_titan_model(const plan::Scenario& s) {
@@ -261,7 +260,7 @@ std::vector<std::string> titan_run(Said& said, std::int64_t gpus_a_node, const c
 
 Exported export_torchtitan_toml(const plan::Scenario& s, std::int64_t gpus_a_node) {
   check_titan_model(s);
-  Said said(s, titan_profile(s.framework.name == "torch-fsdp2-compile", s.plan.expert));
+  Said said(s, titan_profile(s.framework.name == "torch-fsdp2-compile"));
   const std::vector<Section> sections = titan_sections(said);
   Exported out;
   out.run = titan_run(said, gpus_a_node, "--job.config_file FILE");
@@ -277,7 +276,7 @@ Exported export_torchtitan_toml(const plan::Scenario& s, std::int64_t gpus_a_nod
 
 Exported export_torchtitan(const plan::Scenario& s, std::int64_t gpus_a_node) {
   check_titan_model(s);
-  Said said(s, titan_profile(s.framework.name == "torch-fsdp2-compile", s.plan.expert));
+  Said said(s, titan_profile(s.framework.name == "torch-fsdp2-compile"));
   const std::vector<Section> sections = titan_sections(said);
   Exported out;
   out.run = titan_run(said, gpus_a_node, "--module YOURS --config YOURS");
@@ -545,9 +544,7 @@ Imported import_torchtitan(const std::string& file, const std::string& text, con
   }
   taken.find("lr_scheduler.decay_ratio");
   const bool compiled = taken.flag("compile.enable") || taken.flag("training.compile");
-  const std::string expert = taken.value_of("plan.expert");
-  if (!expert.empty() && expert != "1") taken.assume("the ideal profile: none of FSDP2 spreads experts");
-  return taken.finish("torchtitan-toml", hints, titan_profile(compiled, expert.empty() || expert == "1" ? 1 : 2));
+  return taken.finish("torchtitan-toml", hints, titan_profile(compiled));
 }
 
 }  // namespace rehearse::launch

@@ -71,7 +71,10 @@ std::string verdict(const SearchReport& r) {
                   grouped(static_cast<double>(r.simulated)));
   if (r.proven) return text + ". Proven: no other plan of the space is better.";
   text += fmt::format(". Not proven: the limit left {} open", grouped(static_cast<double>(r.open)));
-  if (!r.best.empty()) text += fmt::format(", which may be as good as {}", objective_text(r.objective, r.open_from));
+  if (r.open_from == 0)
+    text += ", of some of which nothing is known";
+  else if (!r.best.empty())
+    text += fmt::format(", which may be as good as {}", objective_text(r.objective, r.open_from));
   return text + (r.by_time ? ". A limit of time depends on the machine." : ".");
 }
 

@@ -3,7 +3,8 @@
 
 #include <algorithm>
 
-#include "sim/plan/context_rows.h"
+#include "sim/base/check.h"
+#include "sim/plan/documents.h"
 
 namespace rehearse::execute {
 namespace {
@@ -31,8 +32,10 @@ void load_examples(const Run& run, int rank, const program::Input& input, const 
     std::copy(whole.begin(), whole.end(), to);
     return;
   }
+  const plan::Training& training = run.scenario.training;
+  REHEARSE_CHECK(!plan::rings_by_document(plan, training) || examples == 1, "{} rows of documents", examples);
   for (const plan::TokenRun& tokens :
-       plan::context_tokens(plan, run.scenario.training.seq_len, run.grid.coordinate(rank, Axis::context)))
+       plan::held_tokens(plan, training, numbers.front(), run.grid.coordinate(rank, Axis::context)))
     to = std::copy_n(whole.data() + tokens.first * examples, tokens.count * examples, to);
 }
 

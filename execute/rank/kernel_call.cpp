@@ -14,6 +14,7 @@
 #include "execute/rank/low_rank_call.h"
 #include "execute/rank/norm_call.h"
 #include "execute/rank/outer_call.h"
+#include "execute/rank/packed_rows.h"
 #include "execute/rank/tensor_ranges.h"
 #include "sim/base/check.h"
 #include "sim/plan/context_rows.h"
@@ -473,6 +474,7 @@ class KernelCall {
     const std::int64_t ranks = c_.scenario.plan.context, rank = c_.context_coordinate;
     const std::int64_t key_rank = a.key_steps < 0 ? -1 : (rank - a.key_steps + ranks) % ranks;
     const kernels::ContextPart part{ranks, rank, key_rank, a.merge};
+    if (a.key_steps >= 0 && a.document > 0) return call_ring(d_, a, part, site, s, documents(), reads_, writes_);
     if (a.part == AttentionPart::flash_forward)
       return d_.context_forward(s, part, site, in(0), in(1), out(0), f32_out(1));
     d_.context_backward(s, part, site, in(0), in(1), in(2), in(3), f32(4), out(0), out(1));
@@ -480,7 +482,13 @@ class KernelCall {
 
   std::int64_t micro_batch() const { return c_.scenario.plan.micro_batch; }
   std::vector<plan::TokenRun> tokens() const {
-    return plan::context_tokens(c_.scenario.plan, c_.scenario.training.seq_len, c_.context_coordinate);
+    const plan::Training& t = c_.scenario.training;
+    if (c_.equal_documents) return plan::context_tokens(c_.scenario.plan, t.seq_len, c_.context_coordinate);
+    return plan::held_tokens(c_.scenario.plan, t, example(), c_.context_coordinate);
+  }
+  std::int64_t example() const { return c_.step->first_sequence + c_.first_sequence; }  // the micro-batch's first
+  std::vector<std::int64_t> documents() const {                                         // of its row; none: equal ones
+    return c_.equal_documents ? std::vector<std::int64_t>() : plan::document_lengths(c_.scenario.training, example());
   }
 
   // Rows of an operand whose positions in the sequence follow one another.
@@ -503,16 +511,10 @@ class KernelCall {
   // int32 [micro_batch, seq_len]: of each token the first one of its document.
   std::vector<std::int32_t> starts_of_documents(std::int64_t equal) const {
     const plan::Training& t = c_.scenario.training;
+    if (c_.equal_documents) return equal_starts(micro_batch(), t.seq_len, equal);
     std::vector<std::int32_t> starts(static_cast<std::size_t>(micro_batch() * t.seq_len));
-    if (c_.equal_documents) {
-      for (std::size_t i = 0; i < starts.size(); ++i) {
-        const std::int64_t token = static_cast<std::int64_t>(i) % t.seq_len;
-        starts[i] = static_cast<std::int32_t>(token / equal * equal);
-      }
-      return starts;
-    }
     for (std::int64_t b = 0; b < micro_batch(); ++b)
-      plan::document_starts(t, c_.step->first_sequence + c_.first_sequence + b, starts.data() + b * t.seq_len);
+      plan::document_starts(t, example() + b, starts.data() + b * t.seq_len);
     return starts;
   }
   // A token at a time: sequences of a micro-batch have documents of their own.

@@ -4,8 +4,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
 #include <mutex>
+#include <string_view>
 
 #include "sim/base/document_impl.h"
 #include "sim/base/text_check.h"
@@ -105,8 +107,29 @@ LastParsed& last_parsed() {
   return all;
 }
 
+// Words and whole or decimal numbers, which are scalars of just this text in YAML: a search of plans assigns hundreds
+// of thousands of them.
+bool is_plain_scalar(const std::string& text) {
+  const auto is_alphanumeric = [](char c) {
+    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+  };
+  constexpr std::string_view kNull = "null";
+  const bool null =
+      text.size() == kNull.size() && std::equal(text.begin(), text.end(), kNull.begin(),
+                                                [](char a, char b) { return a == b || a + ('a' - 'A') == b; });
+  return !text.empty() && !null && is_alphanumeric(text.front()) && std::all_of(text.begin(), text.end(), [&](char c) {
+    return is_alphanumeric(c) || c == '_' || c == '-' || c == '.';
+  });
+}
+
 // What an assignment gives the key at `path`.
 std::unique_ptr<Value> parse_assigned(const std::string& path, const std::string& text, Diagnostics& diagnostics) {
+  if (is_plain_scalar(text)) {
+    auto plain = std::make_unique<Value>();
+    plain->kind = Node::Kind::scalar;
+    plain->text = text;
+    return plain;
+  }
   const std::string assignment = path + "=" + text;
   if (std::unique_ptr<Value> known = last_parsed().find(assignment, text)) return known;
   const std::size_t problems = diagnostics.list().size();

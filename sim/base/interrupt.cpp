@@ -93,4 +93,8 @@ void end_process(int signal) {
   ::_exit(128 + signal);
 }
 
+void detail::check_time() {
+  if (Clock::now().time_since_epoch().count() >= time_limit) throw OutOfTime();
+}
+
 }  // namespace rehearse

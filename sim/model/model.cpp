@@ -269,31 +269,86 @@ std::int64_t transformer_parameters(const Model& model, std::int64_t vocab, bool
   return count;
 }
 
-// A block's product: out columns of `in` ones each. `behind`: multiply-adds of a token in backward of what stands
-// between it and the next, in the first layer.
+// A block's product: out columns of `in` ones each, of so many `experts` side by side, of which a token goes through
+// `chosen`.
 struct BlockProduct {
   std::int64_t in, out;
   bool adapted;
-  double behind = 0;
+  std::int64_t experts = 1, chosen = 1;
+
+  double multiply_adds() const { return real(chosen * in) * real(out); }
+  std::int64_t adapter(std::int64_t rank) const { return rank * (in + out); }  // parameters
+
+  static double real(std::int64_t n) { return static_cast<double>(n); }
 };
+// Products in their order; several paths stand side by side.
+using ProductPath = std::vector<BlockProduct>;
 
-std::vector<BlockProduct> attention_products(const Model& m, const Adapters& a, double scores = 0) {
-  return {{m.hidden, m.qkv_width(), a.qkv, 2 * scores}, {m.attention_width(), m.hidden, a.proj}};
+std::vector<ProductPath> paths_to_scores(const Model& m, const Adapters& a) {
+  if (!m.latent_attention()) return {{{m.hidden, m.qkv_width(), a.qkv}}};
+  const std::int64_t queries = m.heads * m.head_dim, own = m.heads * (m.qk_nope_head_dim + m.v_head_dim);
+  ProductPath query = {{m.q_lora_rank > 0 ? m.q_lora_rank : m.hidden, queries, a.qkv}};
+  if (m.q_lora_rank > 0) query.insert(query.begin(), {m.hidden, m.q_lora_rank, a.qkv});
+  return {query, {{m.hidden, m.kv_lora_rank + m.qk_rope_head_dim, a.qkv}, {m.kv_lora_rank, own, a.qkv}}};
 }
-std::vector<BlockProduct> ffn_products(const Model& m, const Adapters& a) {
-  return {{m.hidden, ffn_inputs(m) * m.ffn_hidden, a.fc1}, {m.ffn_hidden, m.hidden, a.fc2}};
+ProductPath path_from_scores(const Model& m, const Adapters& a) {
+  return {{m.attention_width(), m.hidden, a.proj}};
+}
+std::vector<ProductPath> ffn_paths(const Model& m, const Adapters& a, std::int64_t layer) {
+  const auto path = [&](std::int64_t width, std::int64_t experts, std::int64_t chosen) -> ProductPath {
+    return {{m.hidden, ffn_inputs(m) * width, a.fc1, experts, chosen}, {width, m.hidden, a.fc2, experts, chosen}};
+  };
+  if (!m.has_experts(layer)) return {path(m.ffn_hidden, 1, 1)};
+  std::vector<ProductPath> paths = {path(m.expert_ffn_hidden, m.experts, m.experts_per_token)};
+  if (m.shared_experts > 0) paths.push_back(path(m.shared_experts * m.shared_ffn_hidden, 1, 1));
+  return paths;
 }
 
-// Multiply-adds of a token for gradients that nothing asks for, of products in their order: what the first one with an
-// adapter reads has none, nor has what comes before.
-double below_first_adapter(const std::vector<BlockProduct>& products, std::int64_t rank) {
-  double unasked = 0;
-  for (const BlockProduct& p : products) {
-    unasked += static_cast<double>(p.in) * static_cast<double>(p.out);
-    if (p.adapted) return unasked + static_cast<double>(rank) * static_cast<double>(p.in);
-    unasked += p.behind;
+// Multiply-adds of a token for gradients that nothing asks for: what the first one of a path with an adapter reads has
+// none, nor has what comes before. `ends`: whether there is one with an adapter.
+struct Unasked {
+  double multiply_adds = 0;
+  bool ends = false;
+};
+Unasked below_first_adapter(const std::vector<ProductPath>& paths, std::int64_t rank) {
+  Unasked all;
+  for (const ProductPath& path : paths)
+    for (const BlockProduct& p : path) {
+      all.multiply_adds += p.multiply_adds();
+      if (!p.adapted) continue;
+      all.multiply_adds += BlockProduct::real(p.chosen * rank) * BlockProduct::real(p.in);
+      all.ends = true;
+      break;
+    }
+  return all;
+}
+
+// Of the first layer; side by side, attention does not come before the feed-forward layer.
+double unasked_in_first_layer(const Model& model, const Adapters& adapters, double scores) {
+  Unasked attention = below_first_adapter(paths_to_scores(model, adapters), adapters.rank);
+  if (!attention.ends) {
+    const Unasked rest = below_first_adapter({path_from_scores(model, adapters)}, adapters.rank);
+    attention = {attention.multiply_adds + 2 * scores + rest.multiply_adds, rest.ends};
   }
-  return unasked;
+  if (attention.ends && model.parallel_block == ParallelBlock::none) return attention.multiply_adds;
+  const double router = model.has_experts(0) ? BlockProduct::real(model.hidden * model.experts) : 0;
+  return attention.multiply_adds + router +
+         below_first_adapter(ffn_paths(model, adapters, 0), adapters.rank).multiply_adds;
+}
+
+// Of all layers; of experts all, or those that a token is sent to.
+std::int64_t adapter_weights(const Model& model, const Adapters& adapters, bool all) {
+  std::int64_t count = 0;
+  const auto add = [&](const ProductPath& path) {
+    for (const BlockProduct& p : path)
+      if (p.adapted) count += (all ? p.experts : p.chosen) * p.adapter(adapters.rank);
+  };
+  for (std::int64_t layer = 0; layer < model.layers; ++layer) {
+    for (const ProductPath& path : paths_to_scores(model, adapters)) add(path);
+    add(path_from_scores(model, adapters));
+    for (const ProductPath& path : ffn_paths(model, adapters, layer)) add(path);
+  }
+  return count;
 }
 
 // Of one token, forward and backward, where adapters alone are trained.
@@ -303,18 +358,11 @@ double adapted_multiply_adds(const Model& model, std::int64_t seq_len, const Ada
     return real(counted_keys(seq_len, model.window(layer, seq_len))) *
            real(model.heads * (model.head_dim + model.value_dim()));
   };
-  const double weights = real(attention_weights(model) + ffn_weights(model, 0, false));
-  double total = token_multiply_adds(model, seq_len);                                      // forward
-  total += real(model.layers) * weights + real(model.hidden) * real(model.vocab);          // inputs' gradients
-  for (std::int64_t layer = 0; layer < model.layers; ++layer) total += 2 * scores(layer);  // of both operands
-  total += 3 * real(adapter_parameter_count(model, adapters));
-  // In the first layer; side by side, attention does not come before the feed-forward layer.
-  std::vector<BlockProduct> products = attention_products(model, adapters, scores(0));
-  const std::vector<BlockProduct> ffn = ffn_products(model, adapters);
-  if (model.parallel_block != ParallelBlock::none)
-    return total - below_first_adapter(products, adapters.rank) - below_first_adapter(ffn, adapters.rank);
-  products.insert(products.end(), ffn.begin(), ffn.end());
-  return total - below_first_adapter(products, adapters.rank);
+  double total = token_multiply_adds(model, seq_len) + real(model.hidden) * real(model.vocab);  // forward; the head's
+  for (std::int64_t layer = 0; layer < model.layers; ++layer)
+    total += real(attention_weights(model) + ffn_weights(model, layer, false)) + 2 * scores(layer);  // of both operands
+  total += 3 * real(adapter_weights(model, adapters, false));
+  return total - unasked_in_first_layer(model, adapters, scores(0));
 }
 
 }  // namespace
@@ -333,10 +381,7 @@ std::int64_t active_parameter_count(const Model& model) {
 }
 
 std::int64_t adapter_parameter_count(const Model& model, const Adapters& adapters) {
-  std::int64_t widths = 0;
-  for (const auto& products : {attention_products(model, adapters), ffn_products(model, adapters)})
-    for (const BlockProduct& p : products) widths += p.adapted ? p.in + p.out : 0;
-  return model.layers * adapters.rank * widths;
+  return adapter_weights(model, adapters, true);
 }
 
 // A multiply-add is 2 FLOPs; backward is two products, for inputs and for weights, the size of each one in forward.

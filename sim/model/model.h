@@ -241,8 +241,8 @@ struct Model {
 };
 
 // Adapters of low-rank adaptation (LoRA, Hu et al. 2021, arXiv 2106.09685) beside a block's products, of which alone a
-// training with them changes the weights. The product of queries, keys and values has one, and so has that of gate and
-// up-projection.
+// training with them changes the weights. The product of queries, keys and values has one, or each product of latent
+// attention that leads to them, and so has that of gate and up-projection; every expert has its own.
 struct Adapters {
   std::int64_t rank = 0;  // 0: there are none, and everything is trained
   // Which products have one: attention's first and its projection, the feed-forward layer's first and second.
@@ -256,7 +256,7 @@ std::int64_t parameter_count(const Model& model, std::int64_t vocab = 0);
 std::int64_t layer_parameter_count(const Model& model, std::int64_t layer = 0);
 // What a token's forward pass uses of them: of the routed experts those that it is sent to.
 std::int64_t active_parameter_count(const Model& model);
-// Of the adapters of a gpt or llama: rank (in + out) for each product.
+// Of the adapters of a gpt, llama or moe: rank (in + out) for each product, of all experts.
 std::int64_t adapter_parameter_count(const Model& model, const Adapters& adapters);
 // Tokens of the targets that span corruption leaves of an example whose corrupted text has `seq_len`: 15% of the tokens
 // in spans of a mean length of 3, each replaced by one token, and an end in both (Raffel et al. 2020, arXiv 1910.10683,
@@ -272,8 +272,8 @@ std::int64_t flattened_width(const Model& model);
 // or an mlp's input, so the first layer's is not counted. For gpt with ffn = 4 hidden and one vocabulary product this
 // equals 72 B s L h^2 (1 + s/6h + V/12Lh) (Narayanan et al. 2021, arXiv 2104.04473, without recomputation). A layer
 // with a sliding window that is shorter than the sequence counts the window's keys in the place of s
-// (sim/base/window.h). With adapters (gpt and llama): forward and input gradients of every product, no gradients of
-// frozen weights, no gradients below the first adapter of the first layer, and of the adapters' own products forward
+// (sim/base/window.h). With adapters (gpt, llama and moe): forward and input gradients of every product, no gradients
+// of frozen weights, no gradients below the first adapter of the first layer, and of the adapters' own products forward
 // and both gradients. `document` > 0: sequences are packed of documents, equal ones of so many tokens
 // (sim/plan/documents.h), and a token attends to those of its own.
 double model_flops(const Model& model, std::int64_t sequences, std::int64_t seq_len, const Adapters& adapters = {},

@@ -14,19 +14,17 @@ void check_adapters(const Node& training, const Scenario& s, const std::function
   const auto refuse = [&](const std::string& why, const std::string& instead) {
     rank.error(fmt::format("lora_rank = {}: {}", s.training.lora_rank, why), instead);
   };
-  if (m.family != model::Family::gpt && m.family != model::Family::llama)
-    return refuse(m.family == model::Family::moe ? "experts and routers have no adapters yet"
-                  : m.has_decoder()              ? "blocks that attend to another sequence have no adapters yet"
-                  : m.is_encoder()               ? "blocks with their norms behind their sums have no adapters yet"
+  if (m.family != model::Family::gpt && m.family != model::Family::llama && m.family != model::Family::moe)
+    return refuse(m.has_decoder()  ? "blocks that attend to another sequence have no adapters yet"
+                  : m.is_encoder() ? "blocks with their norms behind their sums have no adapters yet"
                                    : "adapters are of a transformer's blocks, which this model has none of",
-                  "lora_rank: 0, or a model of family gpt or llama");
-  if (m.latent_attention())
-    refuse(fmt::format("latent attention (kv_lora_rank = {}) has no adapters yet", m.kv_lora_rank),
-           "lora_rank: 0, or kv_lora_rank: 0");
+                  "lora_rank: 0, or a model of family gpt, llama or moe");
   if (sound("training.precision")) {
     if (s.training.four_bits()) refuse("products in 4 bits have no adapters beside them yet", "precision: bf16");
     if (s.training.eight_bits() && s.purpose == Purpose::perform)
       refuse("products in 8 bits beside adapters are simulated, but not performed", "precision: bf16");
+    if (s.training.eight_bits() && (m.family == model::Family::moe || m.latent_attention()))
+      refuse("products of experts and latent attention in 8 bits have no adapters beside them yet", "precision: bf16");
     if (s.training.fp8_params)
       refuse("frozen weights are held in 16 bits beside their 8-bit copies", "fp8_params: false");
   }

@@ -79,6 +79,19 @@ std::int64_t document_pairs(const Training& t, std::int64_t example, const std::
   return pairs;
 }
 
+bool rings_by_document(const Plan& plan, const Training& training) {
+  return training.packs() && plan.context > 1 && plan.context_kind == ContextKind::ring;
+}
+
+std::vector<TokenRun> held_tokens(const Plan& plan, const Training& t, std::int64_t example, int coordinate) {
+  if (!rings_by_document(plan, t)) return context_tokens(plan, t.seq_len, coordinate);
+  std::vector<TokenRun> held;
+  each_document(t, example, [&](std::int64_t first, std::int64_t length) {
+    for (const TokenRun& run : context_tokens(plan, length, coordinate)) held.push_back({first + run.first, run.count});
+  });
+  return held;
+}
+
 std::int64_t equal_document_length(const Training& t) {
   if (t.documents == Documents::none) return 0;
   const std::int64_t examples = std::min(t.global_batch, kMostAveraged);

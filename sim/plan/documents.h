@@ -25,6 +25,12 @@ std::vector<std::int64_t> document_lengths(const Training& training, std::int64_
 void document_starts(const Training& training, std::int64_t example, std::int32_t* starts);
 // Pairs of a query among `tokens` and a key that it sees, in one example.
 std::int64_t document_pairs(const Training& training, std::int64_t example, const std::vector<TokenRun>& tokens);
+// Those of example `example` that a rank of a context group holds, in its order: context_tokens(), but of a ring with
+// packed sequences the coordinate-th chunk from the front and from the back of each document, cut into 2 * context, as
+// Transformer Engine has it (transformer_engine/pytorch/attention, get_cu_seqlens_on_cp_rank): every step of the ring
+// is as much work on every rank. Documents divide as document_rules.cpp asks.
+std::vector<TokenRun> held_tokens(const Plan& plan, const Training& training, std::int64_t example, int coordinate);
+bool rings_by_document(const Plan& plan, const Training& training);
 // The length of equal documents that have as many pairs of tokens of one document as those drawn: the sum of squared
 // lengths over the sum of lengths, over the first global batch, of it the first 1,024 examples at most. Rounded; 0
 // where sequences are single documents.

@@ -62,4 +62,13 @@ void check_expert_dispatch(const Node& own, const Scenario& scenario) {
     own.error("overlap_expert_exchange fills the time of all-to-alls", "expert_dispatch: all_to_all");
 }
 
+// As Megatron-Core has it (core/transformer/transformer_config.py).
+void check_overlapped_shared_experts(const Node& own, const Scenario& s) {
+  if (!s.plan.overlap_shared_experts) return;
+  if (s.model.shared_experts == 0) own.error("the model has no shared experts (model.shared_experts)", "false");
+  if (s.plan.expert == 1) own.error("experts are not spread over ranks", "plan.expert above 1");
+  if (s.plan.overlap_expert_exchange)
+    own.error("overlap_expert_exchange fills the exchanges with another micro-batch", "one of the two");
+}
+
 }  // namespace rehearse::plan::detail

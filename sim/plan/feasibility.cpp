@@ -418,12 +418,10 @@ class Rules {
       key("expert_tensor")
           .error("expert_tensor = 1 gives each rank of a tensor group experts and tokens of its own",
                  "expert above 1 and sequence_parallel: true");
-    if (plan.recompute == Recompute::ops && sound("plan.recompute"))
-      key("recompute").error("ops recomputation knows no layers of experts", "full, selective or none");
     // A simulation takes the loads to be what the scenario says.
     if (sound("plan.expert_dispatch")) check_expert_dispatch(key("expert_dispatch"), s_);
     if (plan.overlap_expert_exchange) overlapped_exchange();
-    if (plan.overlap_shared_experts) overlapped_shared_experts();
+    check_overlapped_shared_experts(key("overlap_shared_experts"), s_);
     const bool dropless = m.capacity_factor == 0 && s_.purpose == Purpose::perform;
     if (dropless && plan.expert > 1 && m.buffer_factor == 0)
       key("expert").error(
@@ -431,15 +429,6 @@ class Rules {
                       "performed needs room for them before",
                       plan.expert),
           "model.buffer_factor, as 2 for twice the even rows, or model.capacity_factor");
-  }
-
-  // The last as Megatron-Core has it (core/transformer/transformer_config.py).
-  void overlapped_shared_experts() {
-    const Node own = key("overlap_shared_experts");
-    if (s_.model.shared_experts == 0) own.error("the model has no shared experts (model.shared_experts)", "false");
-    if (s_.plan.expert == 1) own.error("experts are not spread over ranks", "plan.expert above 1");
-    if (s_.plan.overlap_expert_exchange)
-      own.error("overlap_expert_exchange fills the exchanges with another micro-batch", "one of the two");
   }
 
   // As Megatron-Core has it (core/transformer/transformer_config.py): recomputed layers would trade their rows again.
@@ -451,6 +440,10 @@ class Rules {
     if (plan.expert == 1) return problem("experts are not spread over ranks", "plan.expert above 1");
     if (plan.recompute == Recompute::full)
       problem("full recomputation would trade the rows of experts once more", "recompute: selective or none");
+    // torchtitan's (distributed/dual_pipe_v.py, get_dual_pipe_v_flag).
+    if (plan.recompute == Recompute::ops)
+      problem("frameworks that recompute by ops do not while another micro-batch fills the exchanges",
+              "recompute: selective or none");
     if (plan.zero == 3) problem("ZeRO-3 gathers the layers of one micro-batch at a time", "zero: 0, 1 or 2");
     const auto alternates = [&](const PipelineSchedule& s) { return s.alternates(plan.pipeline); };
     if (const PipelineSchedule& own = schedule_of(plan.schedule, plan.pipeline);
@@ -513,7 +506,7 @@ class Rules {
       key("recompute_latent")
           .error("what ranks have traded is kept for backward and not made again",
                  "context_kind: ring or all_gather, or leave it out");
-    const bool by_op = s_.plan.recompute == Recompute::ops && s_.model.family == model::Family::llama;
+    const bool by_op = s_.plan.recompute == Recompute::ops;
     const bool as_framework = s_.plan.fused_latent_rope == s_.framework.fused_latent_rope;
     if (!as_framework && sound("plan.fused_latent_rope") && !s_.model.latent_attention())
       key("fused_latent_rope")

@@ -223,9 +223,10 @@ std::vector<Key> training_keys() {
        .fallback = "0",
        .min = 0,
        .max = 65536,
-       .meaning = "of gpt and llama: above 0, low-rank adaptation (LoRA, arXiv 2106.09685): beside each product of "
-                  "`lora_targets` stands an adapter of two matrices of that rank, which alone are trained; every "
-                  "other parameter is frozen, without gradients and optimizer states",
+       .meaning =
+           "of gpt, llama and moe: above 0, low-rank adaptation (LoRA, arXiv 2106.09685): beside each product of "
+           "`lora_targets` stands an adapter of two matrices of that rank, which alone are trained; every "
+           "other parameter is frozen, without gradients and optimizer states",
        .example = "16",
        .related = "training.lora_alpha training.lora_targets training.optimizer plan.zero",
        .field = &Training::lora_rank},

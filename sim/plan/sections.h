@@ -100,6 +100,8 @@ void check_varying_loads(const Node& model, const Scenario& scenario);
 void check_graphs(const Sections& sections, const Scenario& scenario);
 // plan.expert_dispatch, at `own`, with what else the plan says.
 void check_expert_dispatch(const Node& own, const Scenario& scenario);
+// plan.overlap_shared_experts, at `own`.
+void check_overlapped_shared_experts(const Node& own, const Scenario& scenario);
 // performed_fp8.cpp: products in fewer than 16 bits that are performed: which are not yet, and whether blocks divide
 // what a rank has.
 void check_performed_precision(const Node& training, const Scenario& scenario);

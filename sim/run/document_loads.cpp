@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 
 #include "sim/base/interrupt.h"
 #include "sim/plan/documents.h"
@@ -10,20 +11,23 @@
 namespace rehearse::run {
 namespace {
 
-// Of the ranks whose sequences begin with the `replica`-th of the data-parallel replicas.
+// Of the ranks whose sequences begin with the `replica`-th of the data-parallel replicas; of the queries of one place
+// in the context group, or of all.
 std::vector<engine::Factor> loads_of(const plan::Scenario& s, int steps, std::int64_t document, std::int64_t replica,
-                                     const std::vector<plan::TokenRun>& queries) {
+                                     std::optional<int> context) {
   const plan::Training& t = s.training;
   const std::int64_t micro_batches = t.micro_batches(s.plan), batch = s.plan.micro_batch;
-  std::int64_t tokens = 0;
-  for (const plan::TokenRun& run : queries) tokens += run.count;
+  const std::vector<plan::TokenRun> whole{{0, t.seq_len}};
+  const std::int64_t tokens = context ? t.seq_len / s.plan.context : t.seq_len;
   const double equal = static_cast<double>(batch * tokens) * (static_cast<double>(document) + 1) / 2;
   std::vector<engine::Factor> loads;
   for (std::int64_t step = 0; step < steps; ++step)
     for (std::int64_t m = 0; m < micro_batches; ++m) {
       const std::int64_t first = step * t.global_batch + (replica * micro_batches + m) * batch;
       std::int64_t pairs = 0;
-      for (std::int64_t b = 0; b < batch; ++b) pairs += plan::document_pairs(t, first + b, queries);
+      for (std::int64_t b = 0; b < batch; ++b)
+        pairs +=
+            plan::document_pairs(t, first + b, context ? plan::held_tokens(s.plan, t, first + b, *context) : whole);
       loads.push_back(engine::factor_of(static_cast<double>(pairs) / equal));
     }
   return loads;
@@ -47,10 +51,8 @@ std::optional<engine::AttentionLoads> document_loads(const plan::Scenario& s, in
     const auto [known, is_new] = row_of_part.try_emplace({replica, context}, 0);
     if (is_new) {
       check_interrupt();
-      const std::vector<plan::TokenRun> whole{{0, s.training.seq_len}};
       std::vector<engine::Factor> row =
-          loads_of(s, loads.steps, document, replica,
-                   own_queries ? plan::context_tokens(s.plan, s.training.seq_len, context) : whole);
+          loads_of(s, loads.steps, document, replica, own_queries ? std::optional(context) : std::nullopt);
       const auto [same, unseen] = row_of_loads.try_emplace(row, static_cast<std::int32_t>(loads.rows.size()));
       if (unseen) loads.rows.push_back(std::move(row));
       known->second = same->second;

@@ -34,45 +34,14 @@ constexpr std::size_t kAtOnce = 8;
 
 using Clock = std::chrono::steady_clock;
 
-// The scenario with some plan, to know its model, batch and cluster: its own if that can be, else the first of some
-// usual splits that can.
-plan::Scenario any_plan(const Request& request) {
-  const auto read = [&](const std::vector<std::string>& assignments) {
-    return plan::read_scenario(request.file, assignments, request.run.data_root);
-  };
-  try {
-    return read(request.assignments);
-  } catch (const InputError& error) {
-    InputError fewest = error;  // problems
-    // Whatever is free is set, lest it be of the scenario's own plan: chunks of stages that are no more, and the like.
-    const std::vector<std::string> usual = {"plan.micro_batch=1", "plan.context=1", "plan.expert=1",
-                                            "plan.sequence_parallel=false", "plan.layers_per_stage=auto"};
-    for (const auto& [schedule, chunks] : {std::pair{"1f1b", 1}, {"interleaved", 2}})
-      for (const int zero : {0, 1})
-        for (const int tensor : {1, 2, 4, 8, 16})
-          for (const int pipeline : {1, 2, 4, 8, 16, 32, 64}) {
-            std::vector<std::string> all = usual;
-            all.push_back(fmt::format("plan.schedule={}", schedule));
-            all.push_back(fmt::format("plan.chunks={}", chunks));
-            all.push_back(fmt::format("plan.tensor={}", tensor));
-            all.push_back(fmt::format("plan.pipeline={}", pipeline));
-            all.push_back(fmt::format("plan.zero={}", zero));
-            all.insert(all.end(), request.assignments.begin(), request.assignments.end());
-            try {
-              return read(all);
-            } catch (const InputError& other) {
-              if (other.diagnostics().size() < fewest.diagnostics().size()) fewest = other;
-            }
-          }
-    throw InputError(fewest);
-  }
-}
+// Of a limit of time, before the answers.
+constexpr double kSearching = 0.75;
 
 class Search {
  public:
   explicit Search(const Request& request)
       : request_(request), options_(options_of(request)), machines_(options_), began_(Clock::now()) {
-    const plan::Scenario scenario = any_plan(request);
+    const plan::Scenario scenario = any_scenario(request);
     refuse_what_varies(scenario);
     const auto machine = machines_.of(scenario);
     for (int kind = 0; kind < machine->kinds() && request.objective == Objective::energy; ++kind)
@@ -81,13 +50,15 @@ class Search {
                                     "step_time, cost or memory"});
     out_.room_bytes = most_room(*machine, scenario);
     out_.space = space_of(scenario, request.assignments, request.ranges, least_memory(*machine));
-    for (Choice& choice : choices(out_.space, scenario)) out_.plans.emplace_back().choice = std::move(choice);
+    for (Choice& choice : choices(out_.space, scenario)) {
+      out_.plans.emplace_back().choice = std::move(choice);
+      out_.plans.back().status = Status::unsettled;
+    }
   }
 
   Outcome run() && {
     try {
-      settle();
-      refine();
+      settle_and_refine();
       if (request_.shared.part > 0) return std::move(out_);
       answer();
       if (request_.worth && !out_.best.empty()) value_keys();
@@ -144,21 +115,74 @@ class Search {
     return plan::read_scenario(request_.file, all, request_.run.data_root, plan::Purpose::simulate, &files_);
   }
 
-  void settle() {
-    std::atomic<std::size_t> done = 0;
-    std::vector<std::size_t> own(out_.plans.size());
-    std::iota(own.begin(), own.end(), std::size_t{0});
-    if (shared()) {
-      const std::vector<int> shares =
-          shares_by_family(out_.space, out_.plans, request_.shared.parts, &is_separate_from_layers);
-      std::erase_if(own, [&](std::size_t i) { return shares[i] != request_.shared.part; });
+  // In turn, where there is only so much time.
+  void settle_and_refine() {
+    std::vector<std::size_t> own = plans_to_settle();
+    bool all = false;
+    while (!all) {
+      settle(own);
+      all = std::none_of(out_.plans.begin(), out_.plans.end(),
+                         [](const Plan& plan) { return plan.status == Status::unsettled; });
+      refine();
+      out_.proven &= all;
+      if (!all && limit_reached()) return;
     }
+  }
+
+  // Of this process. With a limit of time from all over the space: steps near the golden section of their number,
+  // without a common divisor, come to each once.
+  std::vector<std::size_t> plans_to_settle() const {
+    const std::size_t n = out_.plans.size();
+    std::vector<std::size_t> own(n);
+    std::iota(own.begin(), own.end(), std::size_t{0});
+    if (request_.most_time) {
+      constexpr double kGolden = 0.6180339887498949;
+      auto step = static_cast<std::size_t>(kGolden * static_cast<double>(n)) | 1U;
+      while (std::gcd(step, n) > 1) step += 2;
+      for (std::size_t i = 0; i < n; ++i) own[i] = i * step % n;
+    }
+    if (!shared()) return own;
+    const std::vector<int> shares =
+        shares_by_family(out_.space, out_.plans, request_.shared.parts, &is_separate_from_layers);
+    std::erase_if(own, [&](std::size_t i) { return shares[i] != request_.shared.part; });
+    return own;
+  }
+
+  // As many of them as there is time for.
+  void settle(std::vector<std::size_t>& own) {
+    const auto now = Clock::now();
+    constexpr auto kLeast = std::chrono::milliseconds(50);
+    const auto until =
+        request_.most_time
+            ? std::min(after(kSearching), now + std::max<Clock::duration>((after(kSearching) - now) / 2, kLeast))
+            : now;
+    std::atomic<std::size_t> done = 0;
     in_parallel(request_.threads, own.size(), [&](std::size_t i) {
       check_interrupt();
-      settle(own[i]);
+      if (request_.most_time && Clock::now() >= until) return;
+      within_time(kSearching, [&] { settle(own[i]); });
       tell("settling plans", static_cast<double>(++done) / static_cast<double>(own.size()));
     });
-    exchange(own);
+    std::vector<std::size_t> settled;
+    for (const std::size_t i : own)
+      if (out_.plans[i].status != Status::unsettled) settled.push_back(i);
+    std::erase_if(own, [&](std::size_t i) { return out_.plans[i].status != Status::unsettled; });
+    exchange(settled);
+  }
+
+  template <class Work>
+  void within_time(double share, const Work& work) const {
+    if (!request_.most_time) return work();
+    const TimeLimit limit(after(share));
+    try {
+      work();
+    } catch (const OutOfTime&) {
+      // The plan is as it was.
+    }
+  }
+  // Of the limit of time, where there is one.
+  Clock::time_point after(double share) const {
+    return began_ + std::chrono::duration_cast<Clock::duration>(*request_.most_time * share);
   }
 
   bool shared() const { return request_.shared.parts > 1; }
@@ -247,6 +271,7 @@ class Search {
                                   step.seconds() * idle_watts(machine) * static_cast<double>(plan.gpus));
   }
 
+  static bool known(const Plan& plan) { return plan.status != Status::forbidden && plan.status != Status::unsettled; }
   bool open(std::size_t plan) const {
     return out_.plans[plan].status == Status::floored || out_.plans[plan].status == Status::bounded;
   }
@@ -266,15 +291,18 @@ class Search {
       std::vector<std::size_t> own;
       for (std::size_t i = 0; i < batch.size(); ++i)
         if (static_cast<int>(i) % request_.shared.parts == request_.shared.part) own.push_back(batch[i]);
+      std::vector<Status> before;
+      for (const std::size_t i : batch) before.push_back(out_.plans[i].status);
       in_parallel(request_.threads, own.size(), [&](std::size_t i) {
         check_interrupt();
-        settle_further(own[i]);
+        within_time(kSearching, [&] { settle_further(own[i]); });
       });
       exchange(own);
-      for (const std::size_t i : batch) {
+      for (std::size_t b = 0; b < batch.size(); ++b) {
+        const std::size_t i = batch[b];
         const Plan& plan = out_.plans[i];
         if (open(i)) {
-          ++out_.counts.lowered;
+          if (plan.status != before[b]) ++out_.counts.lowered;
           queue.emplace(plan.objective, i);
         }
         if (plan.status == Status::simulated) ++out_.counts.simulated;
@@ -290,7 +318,7 @@ class Search {
     out_.counts.open = 0;
     out_.open_from = std::numeric_limits<double>::infinity();
     for (std::size_t i = 0; i < out_.plans.size(); ++i) {
-      if (!open(i) || settled(i)) continue;
+      if (out_.plans[i].status != Status::unsettled && (!open(i) || settled(i))) continue;
       ++out_.counts.open;
       out_.open_from = std::min(out_.open_from, out_.plans[i].objective);
     }
@@ -320,11 +348,29 @@ class Search {
     return run::simulate_scenario(scenario, options);
   }
 
+  // Of the first of them, and of the others as there is time: others are left out of `plans` too.
+  std::vector<result::Result> answers_of(std::vector<std::size_t>& plans, bool record) {
+    std::vector<std::optional<result::Result>> made(plans.size());
+    in_parallel(request_.threads, plans.size(), [&](std::size_t i) {
+      if (i == 0)
+        made[i] = answer_of(plans[i], record);
+      else if (!at_end())
+        within_time(1, [&] { made[i] = answer_of(plans[i], record); });
+    });
+    std::vector<result::Result> answers;
+    std::vector<std::size_t> answered;
+    for (std::size_t i = 0; i < plans.size(); ++i) {
+      if (!made[i]) continue;
+      answered.push_back(plans[i]);
+      answers.push_back(std::move(*made[i]));
+    }
+    plans = std::move(answered);
+    return answers;
+  }
+
   void answer() {
-    out_.answers.resize(out_.best.size());
     tell("answering", 0);
-    in_parallel(request_.threads, out_.best.size(),
-                [&](std::size_t i) { out_.answers[i] = answer_of(out_.best[i], request_.run.record); });
+    out_.answers = answers_of(out_.best, request_.run.record);
     if (!out_.best.empty() && request_.objective != Objective::memory) simplify();
   }
 
@@ -339,7 +385,7 @@ class Search {
       std::vector<std::size_t> plans;
       for (std::size_t i = 0; i < out_.plans.size(); ++i) {
         const Plan& plan = out_.plans[i];
-        if (plan.complexity != kind || plan.status == Status::forbidden) continue;
+        if (plan.complexity != kind || !known(plan)) continue;
         ++evidence.plans;
         if (plan.status != Status::too_large) plans.push_back(i);
       }
@@ -349,7 +395,8 @@ class Search {
         out_.simplest = evidence.best;
       out_.kinds.push_back(evidence);
     }
-    if (out_.simplest) out_.simplest_answer = answer_of(*out_.simplest, request_.run.record);
+    if (out_.simplest) within_time(1, [&] { out_.simplest_answer = answer_of(*out_.simplest, request_.run.record); });
+    if (!out_.simplest_answer) out_.simplest.reset();
   }
 
   void weigh_memory(KindEvidence& evidence) const {
@@ -370,7 +417,8 @@ class Search {
       queue.pop();
       if (out_.plans[i].least_bytes > most_bytes) continue;
       if (out_.plans[i].status == Status::simulated) return i;
-      settle_further(i);
+      if (at_end()) continue;
+      within_time(1, [&] { settle_further(i); });
       if (open(i) || out_.plans[i].status == Status::simulated) queue.emplace(out_.plans[i].objective, i);
     }
     return std::nullopt;
@@ -390,9 +438,7 @@ class Search {
       if (!next) break;
       out_.front.push_back(*next);
     }
-    out_.front_answers.resize(out_.front.size());
-    in_parallel(request_.threads, out_.front.size(),
-                [&](std::size_t i) { out_.front_answers[i] = answer_of(out_.front[i], false); });
+    out_.front_answers = answers_of(out_.front, false);
   }
 
   void settle_further(std::size_t i) {
@@ -410,7 +456,7 @@ class Search {
     std::vector<std::size_t> exact, near;
     for (std::size_t i = 0; i < out_.plans.size(); ++i) {
       const Plan& plan = out_.plans[i];
-      if (plan.choice[key] != value || plan.status == Status::forbidden) continue;
+      if (plan.choice[key] != value || !known(plan)) continue;
       bool same = true, follow = true;
       for (std::size_t k = 0; k < winner.size(); ++k) {
         if (k == key || plan.choice[k] == winner[k]) continue;
@@ -431,7 +477,9 @@ class Search {
       for (std::size_t v = 0; v < out_.space.keys[k].values.size(); ++v) {
         if (v == winner[k]) continue;
         tell("changing keys of the best plan", static_cast<double>(k) / static_cast<double>(winner.size()));
-        if (const auto plan = with_value(k, static_cast<std::uint16_t>(v))) out_.worth.push_back({k, v, *plan});
+        const auto plan = with_value(k, static_cast<std::uint16_t>(v));
+        if (at_end()) return;  // what was not looked at is not said to be too large
+        if (plan) out_.worth.push_back({k, v, *plan});
       }
   }
 
@@ -451,7 +499,8 @@ class Search {
     return out_.limited_by_time;
   }
 
-  bool out_of_time() const { return request_.most_time && Clock::now() - began_ >= *request_.most_time; }
+  bool out_of_time() const { return request_.most_time && Clock::now() >= after(kSearching); }
+  bool at_end() const { return request_.most_time && Clock::now() >= after(1); }
 
   void simulate(Plan& plan) {
     check_interrupt();
@@ -505,7 +554,7 @@ class Search {
     c.choices = static_cast<std::int64_t>(out_.plans.size());
     for (std::size_t i = 0; i < out_.plans.size(); ++i) {
       const Plan& plan = out_.plans[i];
-      std::int64_t* const of[] = {&c.forbidden, &c.too_large, &c.bounded, &c.bounded, &c.simulated};
+      std::int64_t* const of[] = {&c.forbidden, &c.too_large, &c.bounded, &c.bounded, &c.simulated, &c.bounded};
       ++*of[static_cast<std::size_t>(plan.status)];
       if (plan.status == Status::too_large &&
           (!out_.smallest || plan.least_bytes < out_.plans[*out_.smallest].least_bytes))
@@ -543,30 +592,6 @@ class Search {
 };
 
 }  // namespace
-
-plan::Scenario any_scenario(const Request& request) {
-  return any_plan(request);
-}
-
-std::int64_t batch_of(const Request& request) {
-  return any_plan(request).training.global_batch;
-}
-
-double objective_of(Objective objective, Time step, std::int64_t gpus, std::int64_t batch, std::int64_t bytes,
-                    double joules) {
-  constexpr double kSecondsAnHour = 3600;
-  switch (objective) {
-    case Objective::step_time:
-      return step.seconds();
-    case Objective::cost:
-      return step.seconds() * static_cast<double>(gpus) / kSecondsAnHour / static_cast<double>(batch);
-    case Objective::memory:
-      return static_cast<double>(bytes);
-    case Objective::energy:
-      return joules / static_cast<double>(batch);
-  }
-  return std::numeric_limits<double>::infinity();
-}
 
 Outcome search(const Request& request) {
   return Search(request).run();

@@ -14,7 +14,9 @@
 //                model than the best plan's the fastest plan within its interval; what each key of it is worth.
 //
 // The outcome depends on the space alone, not on threads or on processes that share it (shared_work.h); with a limit of
-// plans too, with a limit of time it does not.
+// plans too, with a limit of time it does not. Such a limit is of all of this: half of what is left is for settling
+// plans from all over the space, then those that are settled are simulated, and so on in turn; a quarter is kept for
+// answering. What runs when the time is over ends within milliseconds, but for the answer of the best plan.
 #pragma once
 
 #include <chrono>
@@ -61,7 +63,8 @@ enum class Status : unsigned char {
   too_large,  // does not fit in memory
   floored,    // by its layers' bound: settled, or open where a limit ended the search
   bounded,    // by its own program's bound: the same
-  simulated
+  simulated,
+  unsettled  // nothing is known of it: a limit of time ended the search before
 };
 
 struct Plan {
@@ -108,7 +111,7 @@ struct Outcome {
   std::vector<result::Result> front_answers;
   Counts counts;
   bool proven = false;
-  double open_from = 0;  // not proven: no open plan's objective is less
+  double open_from = 0;  // not proven: no open plan's objective is less; 0 where nothing is known of some
   // Of forbidden plans, reasons with how often each was met, most often first; of those too large the one that needs
   // least.
   std::vector<std::pair<std::string, std::int64_t>> reasons;

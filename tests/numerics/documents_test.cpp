@@ -26,6 +26,9 @@ training: {global_batch: 8, seq_len: 16, precision: fp32, lr: 1e-2, weight_decay
 const std::vector<std::string> kUniform = {"training.documents=uniform", "training.document_length=6"};
 const std::vector<std::string> kTable = {"training.documents=table", "training.document_lengths=[1, 3, 9]"};
 
+const std::vector<std::string> kFours = {"training.documents=table", "training.document_lengths=[4, 8, 12]"},
+                               kEights = {"training.documents=table", "training.document_lengths=[8, 16]"};
+
 PlainCase packed_case(const std::string& name, std::int64_t gpus, std::vector<std::string> plan,
                       const std::vector<std::string>& documents = kUniform) {
   plan.insert(plan.end(), documents.begin(), documents.end());
@@ -73,17 +76,24 @@ TEST_P(PackedSequences, TrainAsEachDocumentAloneDoes) {
 
 INSTANTIATE_TEST_SUITE_P(
     Plans, PackedSequences,
-    testing::Values(packed_case("one_rank", 1, {}), packed_case("unfused", 1, {"model.attention=unfused"}),
-                    packed_case("recomputed", 1, {"plan.recompute=full"}), packed_case("of_a_table", 1, {}, kTable),
-                    packed_case("data2_zero1", 2, {"plan.zero=1"}), packed_case("data2_zero3", 2, {"plan.zero=3"}),
-                    packed_case("tensor2_sequence", 2, {"plan.tensor=2", "plan.sequence_parallel=true"}),
-                    packed_case("pipeline2", 2, {"plan.pipeline=2"}),
-                    packed_case("gather2_data2", 4,
-                                {"plan.context=2", "plan.context_kind=all_gather", "plan.micro_batch=1"}),
-                    packed_case("ulysses2", 2, {"plan.context=2", "plan.context_kind=all_to_all"}),
-                    packed_case("tensor2_gather2_pipeline2", 8,
-                                {"plan.tensor=2", "plan.sequence_parallel=true", "plan.context=2",
-                                 "plan.context_kind=all_gather", "plan.pipeline=2"})),
+    testing::Values(
+        packed_case("one_rank", 1, {}), packed_case("unfused", 1, {"model.attention=unfused"}),
+        packed_case("recomputed", 1, {"plan.recompute=full"}), packed_case("of_a_table", 1, {}, kTable),
+        packed_case("data2_zero1", 2, {"plan.zero=1"}), packed_case("data2_zero3", 2, {"plan.zero=3"}),
+        packed_case("tensor2_sequence", 2, {"plan.tensor=2", "plan.sequence_parallel=true"}),
+        packed_case("pipeline2", 2, {"plan.pipeline=2"}),
+        packed_case("gather2_data2", 4, {"plan.context=2", "plan.context_kind=all_gather", "plan.micro_batch=1"}),
+        packed_case("ring2", 2, {"plan.context=2", "plan.micro_batch=1"}, kFours),
+        packed_case("ring2_fixed_tensor2_sequence", 4,
+                    {"plan.context=2", "plan.micro_batch=1", "plan.tensor=2", "plan.sequence_parallel=true"},
+                    {"training.documents=fixed", "training.document_length=12"}),
+        packed_case("ring4_data2_zero3", 8, {"plan.context=4", "plan.micro_batch=1", "plan.zero=3"}, kEights),
+        packed_case("ring2_pipeline2_recomputed", 4,
+                    {"plan.context=2", "plan.micro_batch=1", "plan.pipeline=2", "plan.recompute=full"}, kFours),
+        packed_case("ulysses2", 2, {"plan.context=2", "plan.context_kind=all_to_all"}),
+        packed_case("tensor2_gather2_pipeline2", 8,
+                    {"plan.tensor=2", "plan.sequence_parallel=true", "plan.context=2", "plan.context_kind=all_gather",
+                     "plan.pipeline=2"})),
     plain_case_name);
 
 class PackedRope : public testing::TestWithParam<Case> {};
@@ -96,7 +106,11 @@ const Assignments kLognormal = {"training.documents=lognormal", "training.docume
                                 "training.document_sigma=0.7"};
 
 INSTANTIATE_TEST_SUITE_P(Plans, PackedRope,
-                         testing::Values(Case{"llama_data2_tensor2", kLlama, grid(4, 2, 1, 1), kLognormal},
+                         testing::Values(Case{"llama_ring2_pipeline2",
+                                              kLlama,
+                                              grid(4, 1, 2, 1, {"plan.context=2", "plan.micro_batch=1"}),
+                                              {"training.documents=table", "training.document_lengths=[4, 8]"}},
+                                         Case{"llama_data2_tensor2", kLlama, grid(4, 2, 1, 1), kLognormal},
                                          Case{"llama_gather2_pipeline2", kLlama,
                                               grid(4, 1, 2, 0, {"plan.context=2", "plan.context_kind=all_gather"}),
                                               kLognormal}),

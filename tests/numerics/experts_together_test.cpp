@@ -56,6 +56,49 @@ std::vector<Case> together_cases() {
   add("offloaded", 4, 2, 1, 1, 1, {"plan.offload_optimizer=true"});
   add("offloaded_zero3", 4, 2, 1, 1, 3, {"plan.offload_optimizer=true", "plan.offload_parameters=true"});
   add("activations_offloaded", 4, 2, 1, 2, 1, {"plan.recompute=full", "plan.offload_activations=true"});
+  // Recomputed op by op: what ranks traded is kept, all else made again.
+  const Assignments dropless = {"model.capacity_factor=0", "model.buffer_factor=2"};
+  const auto ops = [&](const std::string& name, int ranks, int expert, int tensor, int pipeline, int zero,
+                       Assignments more = {}, const Assignments& model = {}) {
+    more.emplace_back("plan.recompute=ops");
+    add("ops_" + name, ranks, expert, tensor, pipeline, zero, more, model);
+  };
+  ops("one_rank", 1, 1, 1, 1, 0);
+  ops("data2", 2, 2, 1, 1, 0);
+  ops("zero3_shared_dense", 4, 2, 1, 1, 3, {}, {"model.shared_experts=1", "model.dense_layers=1"});
+  ops("overlapped_shared", 4, 2, 1, 1, 1, {"plan.overlap_shared_experts=true"}, {"model.shared_experts=1"});
+  const Assignments roomy = {"model.capacity_factor=0", "model.buffer_factor=4"};
+  ops("dropless", 4, 4, 1, 1, 1, {}, roomy);
+  ops("dropout", 2, 2, 1, 1, 0, {}, {"model.dropout=0.1"});
+  ops("one_expert_a_rank", 8, 8, 1, 1, 0, {}, {"training.global_batch=16"});
+  ops("tensor2", 4, 2, 2, 1, 0, {}, dropless);
+  ops("tensor2_sequence", 4, 2, 2, 1, 1, {"plan.sequence_parallel=true"}, dropless);
+  ops("whole_tensor2", 4, 2, 2, 1, 1, {"plan.sequence_parallel=true", "plan.expert_tensor=1"}, dropless);
+  ops("gathered", 4, 2, 2, 1, 1, {"plan.sequence_parallel=true", "plan.expert_dispatch=all_gather"}, dropless);
+  ops("context2_pipeline2", 8, 2, 1, 2, 1, {"plan.context=2"}, dropless);
+  ops("interleaved", 4, 2, 1, 2, 1, {"plan.schedule=interleaved", "plan.chunks=2", "plan.recompute_layers=1"});
+  ops("zero_bubble", 4, 2, 1, 2, 1, {"plan.schedule=zero_bubble"});
+  const std::string weigh = "plan.weigh_in_experts=true";
+  ops("weighed_one_rank", 1, 1, 1, 1, 0, {weigh});
+  ops("weighed_capacity", 2, 2, 1, 1, 0, {weigh});
+  ops("weighed_shared", 4, 4, 1, 1, 1, {weigh, "plan.overlap_shared_experts=true"},
+      {"model.capacity_factor=0", "model.buffer_factor=4", "model.shared_experts=1"});
+  ops("weighed_tensor2_sequence", 4, 2, 2, 1, 1, {weigh, "plan.sequence_parallel=true"}, dropless);
+  ops("weighed_gathered", 2, 2, 1, 1, 1, {weigh, "plan.expert_dispatch=all_gather"}, dropless);
+  ops("weighed_fsdp2", 4, 2, 1, 1, 3, {weigh, "framework=torch-fsdp2"}, dropless);
+  ops("megatron_core", 4, 2, 2, 1, 1, {"plan.sequence_parallel=true", "framework=megatron-core"}, dropless);
+  // As torchtitan has them: experts sharded over the ranks that have the same.
+  for (const std::string framework : {"torch-fsdp2", "torch-fsdp2-compile"}) {
+    const std::string suffix = framework == "torch-fsdp2" ? "" : "_compile";
+    const Assignments with = {"framework=" + framework};
+    for (const int zero : {2, 3}) add("fsdp2_zero" + std::to_string(zero) + suffix, 4, 2, 1, 1, zero, with, dropless);
+    ops("fsdp2" + suffix, 4, 2, 1, 1, 3, with, {"model.shared_experts=1"});
+    add("fsdp2_hybrid" + suffix, 8, 2, 1, 1, 3, {"framework=" + framework, "plan.zero_group=4"},
+        {"training.global_batch=16"});
+    ops("fsdp2_tensor2_pipeline2" + suffix, 8, 2, 2, 2, 3,
+        {"framework=" + framework, "plan.sequence_parallel=true", "plan.expert_tensor=1"});
+    add("fsdp2_context2" + suffix, 4, 4, 1, 1, 3, {"framework=" + framework, "plan.context=2"}, roomy);
+  }
   return cases;
 }
 class ExpertsTogether : public testing::TestWithParam<Case> {};
@@ -79,6 +122,8 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"traded_heads2", kGpt, grid(4, 1, 1, 1, {"plan.context=2", "plan.context_kind=all_to_all"})},
         Case{"hybrid", kGpt, grid(4, 1, 1, 3, {"plan.zero_group=2"})},
         Case{"experts_hybrid", kRouted, grid(4, 1, 1, 3, {"plan.expert=2", "plan.zero_group=2"})},
+        Case{"experts_ops_fsdp2", kRouted,
+             grid(4, 1, 1, 3, {"plan.expert=2", "plan.recompute=ops", "framework=torch-fsdp2"})},
         Case{"offloaded", kGpt, grid(2, 1, 1, 2, {"plan.offload_optimizer=true"})},
         Case{"activations_offloaded", kGpt, grid(2, 1, 2, 0, {"plan.recompute=full", "plan.offload_activations=true"})},
         Case{"packed", kLlama, grid(4, 2, 1, 1, {"training.documents=lognormal", "training.document_length=5"})}),

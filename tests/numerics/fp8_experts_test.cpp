@@ -91,11 +91,15 @@ std::vector<NarrowCase> narrow_cases() {
       all.back().tolerance = 2e-3;  // partial sums are rounded to bf16
       add("latents_recompute", kLatents,
           {"plan.recompute_latent=true", "plan.recompute_norms=true", "plan.recompute_expert_activation=true"});
+      add("ops", {}, joined(spread, {"plan.recompute=ops"}));
       add("zero_bubble", {}, {"cluster.gpus=4", "plan.expert=2", "plan.pipeline=2", "plan.schedule=zero_bubble"});
     }
     if (!blocks) continue;
+    add("zero3_ops", {}, joined(spread, {"plan.zero=3", "plan.recompute=ops"}));
     add("dispatch", {}, joined(spread, {"training.fp8_dispatch=true"}));
     add("dispatch_weighed", {}, joined(spread, {"training.fp8_dispatch=true", "plan.weigh_in_experts=true"}));
+    add("dispatch_weighed_ops", {},
+        joined(spread, {"training.fp8_dispatch=true", "plan.weigh_in_experts=true", "plan.recompute=ops"}));
     add("as_deepseek", kLatents,
         joined(spread, {"training.fp8_dispatch=true", "plan.weigh_in_experts=true", "plan.recompute_norms=true",
                         "plan.recompute_latent=true", "plan.recompute_expert_activation=true",

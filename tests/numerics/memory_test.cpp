@@ -38,6 +38,9 @@ TEST(Memory, ArenasHoldWhatASimulationOfThePlanCounts) {
       {"cluster.gpus=4", "plan.zero=1", "plan.expert=2", "plan.expert_dispatch=all_gather",
        "model={family: moe, layers: 4, hidden: 64, heads: 4, vocab: 257, max_seq_len: 32, experts: 4, "
        "experts_per_token: 2, expert_ffn_hidden: 96, buffer_factor: 2}"},
+      {"cluster.gpus=4", "plan.zero=3", "plan.expert=2", "plan.recompute=ops", "framework=torch-fsdp2",
+       "model={family: moe, layers: 4, hidden: 64, heads: 4, vocab: 257, max_seq_len: 32, experts: 4, "
+       "experts_per_token: 2, expert_ffn_hidden: 96, shared_experts: 1, buffer_factor: 2}"},
       {"cluster.gpus=4", "plan.zero=1", "plan.tensor=2", "training.optimizer=muon"},
       {"cluster.gpus=4", "plan.zero=3", "plan.tensor=2", "training.optimizer=adafactor"},
       {"cluster.gpus=2", "plan.pipeline=2", "plan.cuda_graphs=layer"},
@@ -55,7 +58,12 @@ TEST(Memory, ArenasHoldWhatASimulationOfThePlanCounts) {
       {"cluster.gpus=2", "plan.zero=2", "plan.offload_optimizer=true"},
       {"cluster.gpus=2", "plan.recompute=full", "plan.offload_activations=true"},
       {"cluster.gpus=2", "plan.tensor=2", "training.lora_rank=4"},
+      {"cluster.gpus=4", "plan.tensor=2", "plan.expert=2", "plan.zero=1", "training.lora_rank=4",
+       "model={family: moe, layers: 4, hidden: 64, heads: 4, kv_lora_rank: 12, qk_nope_head_dim: 8, "
+       "qk_rope_head_dim: 4, v_head_dim: 8, vocab: 257, max_seq_len: 32, experts: 4, experts_per_token: 2, "
+       "expert_ffn_hidden: 96, capacity_factor: 1.5}"},
       {"cluster.gpus=2", "training.documents=lognormal", "training.document_length=9"},
+      {"cluster.gpus=2", "plan.context=2", "training.documents=fixed", "training.document_length=12"},
       {"cluster.gpus=2", "plan.pipeline=2", "plan.schedule=dualpipe_v"},
       {"cluster.gpus=2", "plan.pipeline=2", "plan.schedule=zero_bubble_v"},
       {"cluster.gpus=2", "plan.pipeline=2", "plan.schedule=dualpipe"},

@@ -59,6 +59,47 @@ struct Gated {
 
 }  // namespace
 
+template <typename Real>
+auto PlainGpt<Real>::add_matrices(const std::string& name, std::int64_t count, std::int64_t out, std::int64_t in,
+                                  bool adapted, const Initial& initial) -> Matrices {
+  Matrices m{add(name + ".weight", count * out * in, initial), -1, -1, count, out, in};
+  if (shape_.lora_rank == 0 || !adapted) return m;
+  m.lora_a = add(name + ".lora_a", count * shape_.lora_rank * in, initial);
+  m.lora_b = add(name + ".lora_b", count * out * shape_.lora_rank, initial);
+  return m;
+}
+
+template <typename Real>
+auto PlainGpt<Real>::merged(const Matrices& m) const -> Values {
+  Values w = value(m.weight);
+  if (m.lora_a < 0) return w;
+  const auto rank = static_cast<Size>(shape_.lora_rank), out = static_cast<Size>(m.out), in = static_cast<Size>(m.in);
+  for (Size e = 0; e < static_cast<Size>(m.count); ++e)
+    for (Size o = 0; o < out; ++o)
+      for (Size r = 0; r < rank; ++r)
+        for (Size i = 0; i < in; ++i)
+          w[(e * out + o) * in + i] += Real(shape_.lora_scale) * value(m.lora_b)[(e * out + o) * rank + r] *
+                                       value(m.lora_a)[(e * rank + r) * in + i];
+  return w;
+}
+
+template <typename Real>
+void PlainGpt<Real>::add_gradient(const Matrices& m, const Values& of_merged) {
+  if (m.lora_a < 0) {
+    for (Size i = 0; i < of_merged.size(); ++i) gradient(m.weight)[i] += of_merged[i];
+    return;
+  }
+  const auto rank = static_cast<Size>(shape_.lora_rank), out = static_cast<Size>(m.out), in = static_cast<Size>(m.in);
+  for (Size e = 0; e < static_cast<Size>(m.count); ++e)
+    for (Size o = 0; o < out; ++o)
+      for (Size r = 0; r < rank; ++r)
+        for (Size i = 0; i < in; ++i) {
+          const Real d = Real(shape_.lora_scale) * of_merged[(e * out + o) * in + i];
+          gradient(m.lora_b)[(e * out + o) * rank + r] += d * value(m.lora_a)[(e * rank + r) * in + i];
+          gradient(m.lora_a)[(e * rank + r) * in + i] += d * value(m.lora_b)[(e * out + o) * rank + r];
+        }
+}
+
 // Of each rank's tokens: first choices before second ones, each in the order of tokens, as far as there is room.
 template <typename Real>
 void PlainGpt<Real>::drop(ExpertTrace& trace, std::int64_t tokens) const {
@@ -132,23 +173,19 @@ auto PlainGpt<Real>::experts_forward(const Block& block, const Values& x, Expert
     }
   }
   drop(trace, static_cast<std::int64_t>(tokens));
-  Values y(x.size(), 0);
+  const Values up = merged(block.experts_up), down = merged(block.experts_down);
+  Values y(x.size(), 0), shared_up, shared_down;
+  if (shared > 0) shared_up = merged(block.shared_up), shared_down = merged(block.shared_down);
   const auto add = [&](Size t, const std::vector<Real>& part, Real weight) {
     for (Size i = 0; i < h; ++i) y[t * h + i] += weight * part[i];
   };
   for (const Choice& c : trace.choices) {
     const auto t = static_cast<Size>(c.token), e = static_cast<Size>(c.expert);
     if (c.kept)
-      add(t,
-          Gated<Real>(value(block.experts_up).data() + e * 2 * f * h, value(block.experts_down).data() + e * h * f,
-                      x.data() + t * h, h, f)
-              .out(),
-          c.weight);
+      add(t, Gated<Real>(up.data() + e * 2 * f * h, down.data() + e * h * f, x.data() + t * h, h, f).out(), c.weight);
   }
   for (Size t = 0; t < tokens && shared > 0; ++t)
-    add(t,
-        Gated<Real>(value(block.shared_up).data(), value(block.shared_down).data(), x.data() + t * h, h, shared).out(),
-        1);
+    add(t, Gated<Real>(shared_up.data(), shared_down.data(), x.data() + t * h, h, shared).out(), 1);
   return y;
 }
 
@@ -158,7 +195,11 @@ auto PlainGpt<Real>::experts_backward(const Block& block, const Values& dy, cons
   const auto h = static_cast<Size>(shape_.hidden), experts = static_cast<Size>(shape_.experts),
              top = static_cast<Size>(shape_.experts_per_token), f = static_cast<Size>(shape_.expert_ffn_hidden),
              shared = static_cast<Size>(shape_.shared_ffn_hidden), tokens = x.size() / h;
-  Values dx(x.size(), 0), d_scores(trace.scores.size(), 0);
+  const Values up = merged(block.experts_up), down = merged(block.experts_down);
+  Values dx(x.size(), 0), d_scores(trace.scores.size(), 0), d_up(up.size(), 0), d_down(down.size(), 0);
+  Values shared_up, shared_down;
+  if (shared > 0) shared_up = merged(block.shared_up), shared_down = merged(block.shared_down);
+  Values d_shared_up(shared_up.size(), 0), d_shared_down(shared_down.size(), 0);
   for (Size t = 0; t < tokens; ++t) {
     const std::vector<Real> d(dy.begin() + static_cast<std::ptrdiff_t>(t * h),
                               dy.begin() + static_cast<std::ptrdiff_t>((t + 1) * h));
@@ -169,21 +210,21 @@ auto PlainGpt<Real>::experts_backward(const Block& block, const Values& dy, cons
       const auto e = static_cast<Size>(c.expert);
       chosen += trace.scores[t * experts + e];
       if (!c.kept) continue;
-      const Gated<Real> expert(value(block.experts_up).data() + e * 2 * f * h,
-                               value(block.experts_down).data() + e * h * f, x.data() + t * h, h, f);
+      const Gated<Real> expert(up.data() + e * 2 * f * h, down.data() + e * h * f, x.data() + t * h, h, f);
       const std::vector<Real> y = expert.out();
       std::vector<Real> weighted = d;
       for (Size i = 0; i < h; ++i) d_weight[k] += d[i] * y[i], weighted[i] *= c.weight;
-      expert.backward(weighted, gradient(block.experts_up).data() + e * 2 * f * h,
-                      gradient(block.experts_down).data() + e * h * f, dx.data() + t * h);
+      expert.backward(weighted, d_up.data() + e * 2 * f * h, d_down.data() + e * h * f, dx.data() + t * h);
       mean += d_weight[k] * c.weight;
     }
     for (Size k = 0; k < top; ++k)
       d_scores[t * experts + static_cast<Size>(trace.choices[t * top + k].expert)] += (d_weight[k] - mean) / chosen;
     if (shared > 0)
-      Gated<Real>(value(block.shared_up).data(), value(block.shared_down).data(), x.data() + t * h, h, shared)
-          .backward(d, gradient(block.shared_up).data(), gradient(block.shared_down).data(), dx.data() + t * h);
+      Gated<Real>(shared_up.data(), shared_down.data(), x.data() + t * h, h, shared)
+          .backward(d, d_shared_up.data(), d_shared_down.data(), dx.data() + t * h);
   }
+  add_gradient(block.experts_up, d_up), add_gradient(block.experts_down, d_down);
+  if (shared > 0) add_gradient(block.shared_up, d_shared_up), add_gradient(block.shared_down, d_shared_down);
   // scale is of a token; the auxiliary loss of a sequence weighs as all of its tokens.
   const Real aux = scale * Real(shape_.aux_loss) * Real(experts) / Real(top * tokens);
   for (Size t = 0; t < tokens; ++t) {
@@ -210,6 +251,11 @@ auto PlainGpt<Real>::experts_backward(const Block& block, const Values& dy, cons
   template auto PlainGpt<Real>::experts_forward(const Block&, const Values&, ExpertTrace&) const->Values;              \
   template auto PlainGpt<Real>::experts_backward(const Block&, const Values&, const Values&, const ExpertTrace&, Real) \
       ->Values;                                                                                                        \
+  template auto PlainGpt<Real>::add_matrices(const std::string&, std::int64_t, std::int64_t, std::int64_t, bool,       \
+                                             const Initial&)                                                           \
+      ->Matrices;                                                                                                      \
+  template auto PlainGpt<Real>::merged(const Matrices&) const->Values;                                                 \
+  template void PlainGpt<Real>::add_gradient(const Matrices&, const Values&);                                          \
   template std::vector<bool> PlainGpt<Real>::open_groups(const std::vector<std::size_t>&, const Real*) const;          \
   template void PlainGpt<Real>::drop(ExpertTrace&, std::int64_t) const;
 REHEARSE_PLAIN_EXPERTS(float)

@@ -115,12 +115,13 @@ auto PlainGpt<Real>::add_block(Index l, const Initial& initial) -> Block {
   block.norm2 = shape.parallel_norms == 1 ? block.norm1 : add_norm(name + "norm2", initial);
   if (shape.experts > 0) {
     block.router = add(name + "experts.router.weight", shape.experts * h, initial);
-    block.experts_up = add(name + "experts.up.weight", shape.experts * 2 * shape.expert_ffn_hidden * h, initial);
-    block.experts_down = add(name + "experts.down.weight", shape.experts * h * shape.expert_ffn_hidden, initial);
-    if (shape.shared_ffn_hidden > 0) {
-      block.shared_up = add(name + "shared.up.weight", 2 * shape.shared_ffn_hidden * h, initial);
-      block.shared_down = add(name + "shared.down.weight", h * shape.shared_ffn_hidden, initial);
-    }
+    const auto gated = [&](const std::string& of, Index count, Index f, Matrices& up, Matrices& down) {
+      up = add_matrices(of + ".up", count, 2 * f, h, shape.lora_up, initial);
+      down = add_matrices(of + ".down", count, h, f, shape.lora_down, initial);
+    };
+    gated(name + "experts", shape.experts, shape.expert_ffn_hidden, block.experts_up, block.experts_down);
+    if (shape.shared_ffn_hidden > 0)
+      gated(name + "shared", 1, shape.shared_ffn_hidden, block.shared_up, block.shared_down);
   } else {
     block.up = add_linear(name + "mlp.up", shape.ffn_hidden, h, initial, shape.bias || shape.mlp_bias);
     block.down = add_linear(name + "mlp.down", h, shape.ffn_hidden, initial, shape.bias || shape.mlp_bias);
@@ -128,10 +129,17 @@ auto PlainGpt<Real>::add_block(Index l, const Initial& initial) -> Block {
   const auto adapt = [&](bool adapted, Linear& linear, const char* product) {
     if (shape.lora_rank > 0 && adapted) add_adapter(linear, name + product, initial);
   };
-  adapt(shape.lora_qkv, block.qkv, "attention.qkv");
+  if (latent()) {
+    const bool of_latent = shape.lora_qkv && shape.q_rank > 0;
+    adapt(of_latent, block.q_down, "attention.q_down");
+    adapt(shape.lora_qkv, block.q_up, shape.q_rank > 0 ? "attention.q_up" : "attention.q");
+    adapt(shape.lora_qkv, block.kv_down, "attention.kv_down");
+    adapt(shape.lora_qkv, block.kv_up, "attention.kv_up");
+  }
+  adapt(shape.lora_qkv && !latent(), block.qkv, "attention.qkv");
   adapt(shape.lora_proj, block.proj, "attention.proj");
-  adapt(shape.lora_up, block.up, "mlp.up");
-  adapt(shape.lora_down, block.down, "mlp.down");
+  adapt(shape.lora_up && shape.experts == 0, block.up, "mlp.up");
+  adapt(shape.lora_down && shape.experts == 0, block.down, "mlp.down");
   for (Linear* linear : {&block.qkv, &block.proj, &block.up, &block.down}) linear->eight_bits = shape.eight_bits;
   block.proj.adds_later = block.down.adds_later = true;
   return block;

@@ -123,6 +123,11 @@ class PlainGpt {
     bool adds_later = false;  // its bias, with what goes by the branch
     int lora_a = -1, lora_b = -1;
   };
+  // A weight of so many experts, each [out, in], and their adapters' matrices.
+  struct Matrices {
+    int weight = -1, lora_a = -1, lora_b = -1;
+    std::int64_t count = 0, out = 0, in = 0;
+  };
   struct Block {
     Norm norm1, norm2;
     Linear qkv, proj, up, down;
@@ -130,7 +135,8 @@ class PlainGpt {
     Norm q_norm, kv_norm;
     Norm query_norm, key_norm;
     std::int64_t window = 0;
-    int router = -1, experts_up = -1, experts_down = -1, shared_up = -1, shared_down = -1;
+    int router = -1;
+    Matrices experts_up, experts_down, shared_up, shared_down;
   };
   // A token's choices: which experts, with which weight, and whether they had room; of each expert how often it was
   // chosen; scores [tokens, experts].
@@ -212,6 +218,11 @@ class PlainGpt {
   // plain_experts.cpp. The gradients of the second are of `scale` times the auxiliary loss too.
   Values experts_forward(const Block& block, const Values& x, ExpertTrace& trace) const;
   Values experts_backward(const Block& block, const Values& dy, const Values& x, const ExpertTrace& trace, Real scale);
+  Matrices add_matrices(const std::string& name, std::int64_t count, std::int64_t out, std::int64_t in, bool adapted,
+                        const Initial& initial);
+  // W + lora_scale B A of each; and its gradient, which becomes the weight's or the adapters'.
+  Values merged(const Matrices& matrices) const;
+  void add_gradient(const Matrices& matrices, const Values& of_merged);
   std::vector<bool> open_groups(const std::vector<std::size_t>& order, const Real* score) const;
   void drop(ExpertTrace& trace, std::int64_t tokens) const;
   Block add_block(std::int64_t layer, const Initial& initial);

@@ -71,9 +71,13 @@ inline std::function<float(const std::string&, std::int64_t)> initial_values(con
                                                                               std::int64_t first, float* out) {
     using Kind = program::Init::Kind;
     if (name.ends_with(".lora_a")) {  // uniform, by the product's input
-      const std::int64_t in = name.ends_with(".proj.lora_a")   ? m.attention_width()
-                              : name.ends_with(".down.lora_a") ? m.ffn_hidden
-                                                               : m.hidden;
+      const std::int64_t in = name.ends_with(".proj.lora_a")           ? m.attention_width()
+                              : name.ends_with(".experts.down.lora_a") ? m.expert_ffn_hidden
+                              : name.ends_with(".shared.down.lora_a")  ? m.shared_experts * m.shared_ffn_hidden
+                              : name.ends_with(".q_up.lora_a")         ? m.q_lora_rank
+                              : name.ends_with(".kv_up.lora_a")        ? m.kv_lora_rank
+                              : name.ends_with(".down.lora_a")         ? m.ffn_hidden
+                                                                       : m.hidden;
       return execute::draw_values(Kind::uniform, 1 / std::sqrt(static_cast<double>(in)), name, seed, first, kBlock,
                                   out);
     }

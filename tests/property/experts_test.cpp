@@ -63,6 +63,40 @@ TEST(ExpertParallel, TradesEveryExpertsRowsTwiceEachWay) {
   EXPECT_EQ(split({"cluster.gpus=4"}).program.groups.size(), 1U) << "nothing is traded with experts on one rank";
 }
 
+// Recomputed by ops nothing is traded again; recomputed whole, the way there and back is (torchtitan saves
+// all_to_all_single). The router's, the up- and the down-projection are computed again.
+TEST(ExpertParallel, RecomputedByOpsTradesNothingAgain) {
+  const auto of = [](const std::string& recompute, const std::string& more = "model.capacity_factor=1.25") {
+    return split({"cluster.gpus=4", "plan.expert=2", "plan.recompute=" + recompute, more});
+  };
+  const auto products = [](const Split& s) {
+    std::int64_t n = 0;
+    for (const program::Body& b : s.program.roles.front().bodies)
+      for (const program::Op& op : b.ops)
+        n += b.name == "backward.last" && op.name.find(".experts.") != std::string::npos &&
+             op.name.find(".forward") != std::string::npos && op.name.find(".activation") == std::string::npos;
+    return n;
+  };
+  for (const std::string capacity : {"model.capacity_factor=1.25", "model.capacity_factor=0"}) {
+    const std::int64_t none = sent(of("none", capacity).program, "backward.last", "expert");
+    EXPECT_EQ(sent(of("ops", capacity).program, "backward.last", "expert"), none);
+    EXPECT_GT(sent(of("full", capacity).program, "backward.last", "expert"), none);
+  }
+  EXPECT_EQ(sent(of("full").program, "backward.last", "expert"),
+            2 * sent(of("none").program, "backward.last", "expert"));
+  EXPECT_EQ(products(of("ops")), kLayers * 3);
+  EXPECT_EQ(products(of("none")), 0);
+  EXPECT_EQ(products(of("ops", "plan.weigh_in_experts=true")), kLayers * 2) << "backward reads no rows that came back";
+  const auto waits = [](const Split& s) {
+    std::int64_t n = 0;
+    for (const program::Body& b : s.program.roles.front().bodies)
+      for (const program::Op& op : b.ops)
+        n += b.name == "backward.last" && std::holds_alternative<program::HostSync>(op.shape);
+    return n;
+  };
+  EXPECT_EQ(waits(of("full", "model.capacity_factor=0")) - waits(of("ops", "model.capacity_factor=0")), kLayers);
+}
+
 // Of all ranks' 64 tokens each: weights, choices and rows forward, and sums of rows back; in backward gradients of
 // rows, and sums of the gradients of weights and rows. Over the expert group first, then over a tensor group that
 // splits the sequence and the experts.

@@ -63,6 +63,25 @@ TEST(Flops, OfEveryPresetAreMoreWithRecomputation) {
   }
 }
 
+TEST(Flops, OfAdaptersAreDoneOnceOfExpertsAndLatentAttentionToo) {
+  const std::string latent =
+      "{family: moe, layers: 3, dense_layers: 1, hidden: 24, heads: 6, kv_lora_rank: 10, q_lora_rank: 14, "
+      "qk_nope_head_dim: 6, qk_rope_head_dim: 4, v_head_dim: 7, ffn_hidden: 40, vocab: 61, max_seq_len: 16, experts: "
+      "6, "
+      "experts_per_token: 2, expert_ffn_hidden: 20, shared_experts: 1, attention: unfused}";
+  for (const std::string& model : {std::string("{preset: mixtral-8x7b, attention: unfused}"), latent,
+                                   std::string("{preset: llama3-8b, attention: unfused}")})
+    for (const char* targets :
+         {"[attention, mlp]", "[attention]", "[attention_dense]", "[mlp]", "[mlp_fc1]", "[mlp_fc2]"})
+      for (const char* dense : {"1", "0"}) {
+        SCOPED_TRACE(model + targets + dense);
+        std::vector<std::string> all = {"framework=rehearse", "training.lora_rank=8",
+                                        fmt::format("training.lora_targets={}", targets)};
+        if (model == latent) all.push_back(fmt::format("model.dense_layers={}", dense));
+        expect_equal(flops_of(model, all));
+      }
+}
+
 // A padded vocabulary is done and not needed.
 TEST(Flops, OfEveryFrameworkAreNeverFewerThanNeeded) {
   for (const std::string& framework : plan::framework_names())

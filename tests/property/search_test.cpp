@@ -219,6 +219,48 @@ TEST(Search, ThreadsChangeNothing) {
   }
 }
 
+// Without time nothing is known of any plan, and nothing is said of it; with enough of it all is as without a limit.
+TEST(Search, ALimitOfTimeIsOfReadingPlansToo) {
+  const std::string file = scenario_of_text(kGpt);
+  search::Request request = request_of(file, {"plan.context=1", "plan.schedule=1f1b", "plan.chunks=1"});
+  request.most_time = std::chrono::seconds(0);
+  const search::Outcome none = search::search(request);
+  EXPECT_TRUE(none.best.empty());
+  EXPECT_FALSE(none.proven);
+  EXPECT_TRUE(none.limited_by_time);
+  EXPECT_EQ(none.counts.open, static_cast<std::int64_t>(none.plans.size()));
+  EXPECT_EQ(none.counts.forbidden + none.counts.too_large + none.counts.bounded + none.counts.simulated, 0);
+  EXPECT_EQ(none.open_from, 0);
+  request.most_time = std::nullopt;
+  const search::Outcome whole = search::search(request);
+  request.most_time = std::chrono::hours(24);
+  const search::Outcome timed = search::search(request);
+  EXPECT_TRUE(timed.proven);
+  EXPECT_FALSE(timed.limited_by_time);
+  EXPECT_EQ(timed.best.front(), whole.best.front());
+  EXPECT_EQ(timed.answers.size(), whole.answers.size());
+  EXPECT_EQ(timed.counts.choices, whole.counts.choices);
+  EXPECT_EQ(timed.counts.forbidden, whole.counts.forbidden);
+}
+
+// What runs when the time is over ends: of the same plans, some are left as they were.
+TEST(Search, WorkEndsWithItsTime) {
+  const std::string file = scenario_of_text(kGpt);
+  const plan::Scenario scenario = plan::read_scenario(file, {}, kSearchRoot);
+  run::Options options;
+  options.data_root = kSearchRoot;
+  {
+    const TimeLimit limit(std::chrono::steady_clock::now());
+    EXPECT_THROW(run::simulate_scenario(scenario, options), OutOfTime);
+    {
+      const TimeLimit later(std::chrono::steady_clock::now() + std::chrono::hours(24));
+      EXPECT_NO_THROW(check_interrupt()) << "the innermost holds";
+    }
+    EXPECT_THROW(check_interrupt(), OutOfTime);
+  }
+  EXPECT_NO_THROW(run::simulate_scenario(scenario, options));
+}
+
 // Processes that share a search, as threads here: what each finds the others are told.
 class SharedSearches {
  public:

@@ -195,7 +195,7 @@ BufferId AttentionBranch::forward_projection() {
 }
 
 BufferId AttentionBranch::backward(BufferId out_gradient, bool input_gradient) {
-  const bool below = input_gradient || latent_ || tp_.trains(qkv_w_);
+  const bool below = input_gradient || trains_first();
   if (narrow_out_ >= 0) {
     s_.builder.set_phase(Phase::recompute);
     convert_output(true);
@@ -221,7 +221,7 @@ BufferId AttentionBranch::backward(BufferId out_gradient, bool input_gradient) {
     d_qkv = s_.builder.workspace(s_.builder.here("d_" + name_ + ".qkv.tokens"), c_.compute, {c_.tokens, qkv_width()});
     heads_.to_tokens("d_" + name_ + ".qkv", d_heads, d_qkv, qkv_width());
   }
-  if (latent_) return latent_->backward(d_qkv);
+  if (latent_) return latent_->backward(d_qkv, input_gradient);
   rope(true, d_qkv);
   head_norms_.backward(d_qkv);
   if (c_.shares_key_head()) return backward_apart(d_qkv);

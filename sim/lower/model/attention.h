@@ -42,11 +42,12 @@ class AttentionBranch {
   // alone are trained.
   BufferId backward(BufferId out_gradient, bool input_gradient);
   // Whether it has parameters that are trained.
-  bool trains() const { return latent_ || tp_.trains(qkv_w_) || tp_.trains(proj_w_); }
+  bool trains() const { return trains_first() || tp_.trains(proj_w_); }
   // Of the projection, which is added with the residual or in the product; -1: none.
   ParamId bias() const { return proj_b_; }
 
  private:
+  bool trains_first() const { return latent_ ? latent_->trains() : tp_.trains(qkv_w_); }
   std::int64_t qkv_width() const { return c_.qkv_width(); }
   // Of queries, and of the key and the value that ranks share (Context::shares_key_head).
   std::int64_t query_width() const { return m_.heads / c_.tensor * m_.head_dim; }

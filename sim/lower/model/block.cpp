@@ -58,9 +58,8 @@ class Block : public Unit {
     if (post_norms()) attention_.set_output(declare_post_norm(post1_, "attention"));
     residual1_.declare_mask(saved);
     y1_ = residual1_.declare_sum("attention.residual", parallel() ? Lifetime::slot : saved);
-    mlp_->declare_buffers(
-        one_norm() ? norm1_.out()
-                   : declare_norm(norm2_, parallel() ? x_ : y1_, !experts_, c_.adapts(&model::Adapters::fc1)));
+    mlp_->declare_buffers(one_norm() ? norm1_.out()
+                                     : declare_norm(norm2_, parallel() ? x_ : y1_, !experts_, adapts_norm2()));
     if (post_norms()) mlp_->set_output(declare_post_norm(post2_, "mlp"));
     if (s_.makes_norms_again()) {
       attention_.input_made_again();
@@ -79,7 +78,8 @@ class Block : public Unit {
     const bool dropout = c_.model().dropout > 0;
     const bool stops = again && !dropout && c_.profile().recompute_stops_early;
     if (stops && !mlp_->keeps_output() && !post_norms()) return;
-    const BufferId out = behind(post2_, mlp_->forward_from_activation());
+    if (stops && experts_ && s_.keeps_some() && !post_norms()) return mlp_->restore_output();
+    const BufferId out = behind(post2_, mlp_->forward_from_activation(again));
     if (stops && !mlp_->keeps_output()) return;
     BufferId y = y_;
     if (again)
@@ -152,12 +152,15 @@ class Block : public Unit {
   bool adapts_norm1() const {
     return c_.adapts(&model::Adapters::qkv) || (one_norm() && c_.adapts(&model::Adapters::fc1));
   }
+  // Of experts the shared ones alone read it as it is.
+  bool adapts_norm2() const { return c_.adapts(&model::Adapters::fc1) && (!experts_ || c_.model().shared_experts > 0); }
   // `fused`: one product reads it, and no other kernel does. Routers read it in 16 bits, and so do adapters
   // (`adapted`).
   BufferId declare_norm(NormLayer& norm, BufferId in, bool fused, bool adapted) {
     const Lifetime saved = s_.makes_norms_again() ? Lifetime::slot : s_.restored();
     const DType type = norm.type_for_products(s_.fp8 && fused && !adapted);
-    const bool kept = (is_narrow(type) && !c_.scenario.training.lora()) || (experts_ && &norm == &norm2_);
+    const bool trained = !c_.scenario.training.lora();
+    const bool kept = trained && (is_narrow(type) || (experts_ && &norm == &norm2_));
     return norm.declare_buffers(in, saved, kept ? saved : s_.of_product_input(saved, adapted), type);
   }
 

@@ -48,6 +48,7 @@ void ExpertBranch::declare_parameters() {
   const int split = c_.plan().whole_experts() ? -1 : 2;
   up_w_ = add(".up.weight", {e, 2, f, h}, split, kWeightScale);
   down_w_ = add(".down.weight", {e, h, f}, split, residual_weight_scale(m_));
+  declare_adapters();
   if (shared_) shared_->declare_parameters();
 }
 
@@ -64,10 +65,10 @@ void ExpertBranch::declare_buffers(BufferId input) {
     loads_ = all_loads_ = b.activation(name_ + ".loads", DType::f32, {m_.experts}, saved);
   }
   if (balanced() && c_.groups.routing >= 0)
-    all_loads_ = b.activation(name_ + ".loads.all", DType::f32, {m_.experts}, saved);
-  if (exchange_.counts()) exchange_.declare_buffers(saved);
+    all_loads_ = b.activation(name_ + ".loads.all", DType::f32, {m_.experts}, s_.kept());
+  if (exchange_.counts()) exchange_.declare_buffers(saved, s_.kept());
   if (sorts_here()) {
-    brought_ = expert_activation(name_ + ".rows", m_.hidden, s_.of_product_input(saved));
+    brought_ = expert_activation(name_ + ".rows", m_.hidden, s_.of_product_input(saved, adapts_up()));
     out_ = expert_activation(name_ + ".out", m_.hidden, weighs_here() ? Lifetime::slot : saved);
     if (weighs_here()) row_weights_ = expert_activation(name_ + ".weights.rows", 1, saved, DType::f32);
   }
@@ -75,7 +76,7 @@ void ExpertBranch::declare_buffers(BufferId input) {
   if (keeps_eight_bits())
     narrow_up_ = expert_activation(name_ + ".up.fp8", Fp8Format(c_).size(2 * width()), saved, Fp8Format(c_).operand);
   activation_ = expert_activation(name_ + ".activation", width(),
-                                  remakes_activation() ? Lifetime::slot : s_.of_product_input(saved));
+                                  remakes_activation() ? Lifetime::slot : s_.of_product_input(saved, adapts_down()));
   if (remakes_activation()) fp8_.made_again(activation_);
   if (shared_) shared_->declare_buffers(input);
 }
@@ -148,7 +149,8 @@ void ExpertBranch::takes_launches() {
   if (c_.launches_each_expert(fp8_.on())) s_.builder.takes_launches_each(m_.experts / c_.plan().expert);
 }
 
-void ExpertBranch::route() {
+void ExpertBranch::route(bool again) {
+  const bool kept = again && s_.keeps_some();
   RoleBuilder& b = s_.builder;
   Gemm product{tokens(), m_.experts, m_.hidden, 1};
   product.transpose_b = true;
@@ -157,7 +159,7 @@ void ExpertBranch::route() {
   b.op(name_ + ".gate", router(RouterPart::gate), c_.compute, {{logits_}}, {{weights_}, {chosen_}});
   if (!gathers() || balanced())
     b.op(name_ + ".place", router(RouterPart::place), c_.compute, {{chosen_}}, {{places_}, {loads_}});
-  if (all_loads_ != loads_)
+  if (all_loads_ != loads_ && !kept)
     loads_summed_ =
         b.op(name_ + ".loads.all_reduce", Collective{CollectiveKind::all_reduce, c_.groups.routing, m_.experts},
              DType::f32, {{loads_}}, {{all_loads_}}, c_.plan().context > 1 ? StreamKind::context : StreamKind::tensor);
@@ -166,7 +168,7 @@ void ExpertBranch::route() {
     all_weights_ = exchange_.gather_all(name_ + ".weights", weights_, k, s_.restored());
     all_places_ = exchange_.place_own(exchange_.gather_all(name_ + ".chosen", chosen_, k));
   } else if (exchange_.counts()) {
-    exchange_.gather_counts(loads_);
+    exchange_.gather_counts(loads_, kept);
   }
 }
 
@@ -255,21 +257,23 @@ void ExpertBranch::restore_activation() {
 
 void ExpertBranch::forward_to_activation(bool again) {
   RoleBuilder& b = s_.builder;
-  route();
+  const bool kept = again && s_.keeps_some();
+  route(again);
   const BufferId own = as_sent(name_ + ".input", input_);
   const BufferId all = gathers() ? exchange_.gather_all(name_ + ".dispatch", own, m_.hidden) : own;
   const BufferId rows = sorted(name_ + ".rows", all, sorts_here() ? Lifetime::micro_batch : Lifetime::slot);
   if (weighs_here()) sort_weights();
-  if (exchange_.counts() && !gathers()) exchange_.wait_for_counts();
+  if (exchange_.counts() && !gathers()) {
+    if (kept)
+      exchange_.receive();
+    else
+      exchange_.wait_for_counts();
+  }
   std::function<void()> beside;
   if (overlaps_shared()) beside = [&] { shared_->forward_to_activation(again); };
-  if (!sorts_here()) {
-    ExpertExchange::Along along{row_weights_, -1, s_.restored()};
-    const Lifetime kept = sends_eight_bits() ? s_.restored() : s_.of_product_input(s_.restored());
-    brought_ = exchange_.to_experts(name_ + ".dispatch", rows, kept, beside, weighs_here() ? &along : nullptr);
-    row_weights_ = along.to;
-  }
+  if (!sorts_here()) bring(rows, again, beside);
   product("up", brought_, up_w_, up_, 2 * width(), m_.hidden);
+  adapter_forward("up", up_adapter_, brought_, up_, 2 * width(), m_.hidden);
   if (narrow_up_ >= 0)
     b.op(name_ + ".up.fp8_cast",
          Elementwise{ElementwiseFn::fp8_cast, b.buffer(up_).elements(), fp8_columns(c_, {2 * width()})},
@@ -278,13 +282,50 @@ void ExpertBranch::forward_to_activation(bool again) {
   if (shared_ && !beside) shared_->forward_to_activation(again);
 }
 
-BufferId ExpertBranch::forward_from_activation() {
-  RoleBuilder& b = s_.builder;
+void ExpertBranch::bring(BufferId rows, bool again, const std::function<void()>& beside) {
+  const std::string name = name_ + ".dispatch";
+  const Lifetime lifetime = sends_eight_bits() ? s_.restored() : s_.of_product_input(s_.restored(), adapts_up());
+  ExpertExchange::Along weights{row_weights_, -1, s_.restored()};
+  ExpertExchange::Along* const along = weighs_here() ? &weights : nullptr;
+  if (s_.keeps_some() && exchange_.trades()) {
+    if (!again) {
+      weights.lives = s_.kept();
+      traded_ = exchange_.trade(name, rows, false, s_.kept(), along);
+      traded_weights_ = weights.to;
+    }
+    if (beside) beside();
+    weights = {traded_weights_, -1, s_.restored()};
+    brought_ = exchange_.arrange(name, traded_, lifetime, along);
+  } else {
+    brought_ = exchange_.to_experts(name, rows, lifetime, beside, along);
+  }
+  row_weights_ = weights.to;
+}
+
+void ExpertBranch::bring_back(bool again) {
   const BufferId down = sorts_here() ? out_ : expert_workspace(name_ + ".down", m_.hidden);
   product("down", activation_, down_w_, down, m_.hidden, width());
-  if (!sorts_here())
-    out_ = exchange_.to_tokens(name_ + ".combine", down, weighs_here() ? Lifetime::slot : s_.restored());
-  const BufferId of_shared = overlaps_shared() ? shared_->forward_from_activation() : -1;
+  adapter_forward("down", down_adapter_, activation_, down, m_.hidden, width());
+  if (sorts_here()) return;
+  const std::string name = name_ + ".combine";
+  if (!s_.keeps_some() || !exchange_.trades()) {
+    out_ = exchange_.to_tokens(name, down, weighs_here() ? Lifetime::slot : s_.restored());
+  } else if (again) {
+    exchange_.disarrange_again(name, down);
+  } else {
+    out_ = exchange_.trade(name, exchange_.disarrange(name, down, Lifetime::slot), true, s_.kept());
+  }
+}
+
+// With the weights in the experts backward reads nothing behind the activation.
+void ExpertBranch::restore_output() {
+  if (!weighs_here()) bring_back(true);
+}
+
+BufferId ExpertBranch::forward_from_activation(bool again) {
+  RoleBuilder& b = s_.builder;
+  bring_back(again);
+  const BufferId of_shared = overlaps_shared() ? shared_->forward_from_activation(again) : -1;
   const Permute shape = permute(weighs_here() ? PermutePart::permute_backward : PermutePart::unpermute);
   BufferId out = workspace(name_ + ".summed", {shape.tokens, m_.hidden});
   std::vector<Operand> reads{{out_}, {places()}};
@@ -293,7 +334,7 @@ BufferId ExpertBranch::forward_from_activation() {
   out = own_sums(name_ + ".combine", out, m_.hidden);
   if (summed_over_tensor()) out = tp_.reduce_partial(name_ + ".summed", out, m_.hidden);
   if (!shared_) return out;
-  return sum(name_ + ".with_shared", out, of_shared >= 0 ? of_shared : shared_->forward_from_activation());
+  return sum(name_ + ".with_shared", out, of_shared >= 0 ? of_shared : shared_->forward_from_activation(again));
 }
 
 BufferId ExpertBranch::sum(const std::string& name, BufferId a, BufferId b) {
@@ -326,13 +367,10 @@ BufferId ExpertBranch::backward(BufferId out_gradient, bool input_gradient) {
     beside_back = [&] { d_shared = shared_->backward_from_activation(d_shared, input_gradient); };
   }
   BufferId of_router = -1, of_experts = -1;
-  if (weighs_here()) {
-    of_experts = backward_experts(d_rows, beside, beside_back);
-    of_router = backward_router(summed_weights(weights_backward(d_row_weights_)));
-  } else {
-    of_router = backward_router(summed_weights(d_weights));
-    of_experts = backward_experts(d_rows, beside, beside_back);
-  }
+  if (input_gradient && !weighs_here()) of_router = backward_router(summed_weights(d_weights));
+  of_experts = backward_experts(d_rows, input_gradient, beside, beside_back);
+  if (!input_gradient) return -1;
+  if (weighs_here()) of_router = backward_router(summed_weights(weights_backward(d_row_weights_)));
   const BufferId d_input = sum("d_" + name_ + ".input", of_experts, of_router);
   return shared_ ? sum("d_" + name_ + ".with_shared", d_input, d_shared) : d_input;
 }
@@ -347,8 +385,12 @@ BufferId ExpertBranch::summed_weights(BufferId d_weights) {
   return d_weights;
 }
 
-BufferId ExpertBranch::product_backward(const std::string& what, ParamId weight, BufferId d_out, BufferId in,
-                                        std::int64_t n, std::int64_t k) {
+BufferId ExpertBranch::product_backward(const std::string& what, ParamId weight, Adapter& adapter, BufferId d_out,
+                                        BufferId in, std::int64_t n, std::int64_t k, bool input_gradient) {
+  if (!input_gradient) {
+    adapter_backward(what, adapter, d_out, in, -1, n, k);
+    return -1;
+  }
   RoleBuilder& b = s_.builder;
   const BufferId d_in = expert_workspace("d_" + name_ + "." + what, k);
   Fp8Operands::Pair out{d_out, d_out};
@@ -364,6 +406,10 @@ BufferId ExpertBranch::product_backward(const std::string& what, ParamId weight,
   b.op(name_ + "." + what + ".backward_input", grouped(GroupedPart::backward_input, n, k),
        fp8_.on() ? b.buffer(out.row).dtype : c_.compute, reads, {{d_in}});
   takes_launches();
+  if (!s_.parameters.trains(weight)) {
+    adapter_backward(what, adapter, d_out, in, d_in, n, k);
+    return d_in;
+  }
   b.weight_part([&] {
     const std::string input = name_ + "." + what + ".input";
     if (fp8_.on()) in = fp8_.by_columns(input, in, false, fp8_.kept_input(input, in, false, k));
@@ -391,15 +437,23 @@ BufferId ExpertBranch::activation_backward(BufferId d_act) {
   return d_up;
 }
 
-BufferId ExpertBranch::backward_experts(BufferId d_rows, const std::function<void()>& beside,
+BufferId ExpertBranch::backward_experts(BufferId d_rows, bool input_gradient, const std::function<void()>& beside,
                                         const std::function<void()>& beside_back) {
   RoleBuilder& b = s_.builder;
   const BufferId d_down =
       sorts_here() ? d_rows : exchange_.to_experts("d_" + name_ + ".combine", d_rows, Lifetime::slot, beside);
   if (narrow_up_ >= 0 || remakes_activation()) restore_activation();
-  const BufferId d_act = product_backward("down", down_w_, d_down, activation_, m_.hidden, width());
-  const BufferId d_up = activation_backward(d_act);
-  const BufferId d_brought = product_backward("up", up_w_, d_up, brought_, 2 * width(), m_.hidden);
+  const bool below = input_gradient || adapts_up();
+  const BufferId d_act =
+      product_backward("down", down_w_, down_adapter_, d_down, activation_, m_.hidden, width(), below);
+  BufferId d_brought = -1;
+  if (below)
+    d_brought = product_backward("up", up_w_, up_adapter_, activation_backward(d_act), brought_, 2 * width(), m_.hidden,
+                                 input_gradient);
+  if (!input_gradient) {
+    if (beside_back) beside_back();
+    return -1;
+  }
   BufferId d_sorted = d_brought;
   if (!sorts_here()) {
     ExpertExchange::Along along{d_row_weights_};

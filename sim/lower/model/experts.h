@@ -4,6 +4,13 @@
 // are added with their weights. Shared experts are one feed-forward layer next to them. With a capacity every expert
 // has rows for so many tokens of each rank; without, the rows are all choices, and what a rank's experts get of other
 // ranks' tokens is what the scenario says of their loads (sim/plan/expert_loads.h).
+//
+// Of recomputation op by op (plan::Recompute::ops) what ranks traded is kept, rows on both ways and their counts; the
+// router's product, the choice, both orders of rows and the experts' products are made again, up to the last that
+// backward reads: torchtitan keeps all_to_all_single and no _grouped_mm, counts no moe.router.gate among its products,
+// and copies to the host, for which the first forward waited, are kept (pytorch/torchtitan@03a13843
+// torchtitan/distributed/activation_checkpoint.py, _apply_op_sac; expert_parallel.py, ExpertParallel). Shared experts
+// are as a dense layer's products (mlp.h).
 #pragma once
 
 #include <functional>
@@ -28,10 +35,11 @@ class ExpertBranch : public FeedForward {
     if (shared_) shared_->input_made_again();
   }
   void forward_to_activation(bool again) override;
-  BufferId forward_from_activation() override;
+  BufferId forward_from_activation(bool again) override;
+  void restore_output() override;
   bool keeps_output() const override { return true; }
   BufferId backward(BufferId out_gradient, bool input_gradient) override;
-  bool trains() const override { return true; }
+  bool trains() const override { return !c_.scenario.training.lora() || adapts_up() || adapts_down(); }
   ParamId bias() const override { return -1; }
 
  private:
@@ -72,35 +80,64 @@ class ExpertBranch : public FeedForward {
   BufferId own_sums(const std::string& name, BufferId all, std::int64_t width) {
     return gathers() ? exchange_.scatter_sums(name, all, width) : all;
   }
+  // Low-rank adaptation (lora.h) of experts, each with an adapter of its own, whose products are grouped as the
+  // experts' own are (meta-pytorch/torchtune torchtune/modules/moe/experts.py, LoRAGroupedExperts; Megatron-Bridge's
+  // share_expert_adapters: false); expert_adapters.cpp.
+  struct Adapter {
+    ParamId a = -1, b = -1;                            // [experts, rank, in], [experts, out, rank]
+    BufferId low = -1;                                 // rows A^T [expert_rows, rank]
+    BufferId scaled_gradient = -1, low_gradient = -1;  // of the current backward
+  };
+  bool adapts_up() const { return c_.adapts(&model::Adapters::fc1); }
+  bool adapts_down() const { return c_.adapts(&model::Adapters::fc2); }
+  void declare_adapters();
+  // out [expert_rows, n] += what the adapters give of `in` [expert_rows, k]; nothing without them.
+  void adapter_forward(const std::string& what, Adapter& adapter, BufferId in, BufferId out, std::int64_t n,
+                       std::int64_t k);
+  // Adds their part to the gradient of `in` (-1: nobody asks for it), and to those of their matrices.
+  void adapter_backward(const std::string& what, Adapter& adapter, BufferId d_out, BufferId in, BufferId d_in,
+                        std::int64_t n, std::int64_t k);
+  BufferId scaled(const std::string& name, BufferId from, BufferId to, std::int64_t n);
   // The forward product of rows `in` [expert_rows, k] with an expert's weight.
   void product(const std::string& what, BufferId in, ParamId weight, BufferId out, std::int64_t n, std::int64_t k);
+  void product_in_16_bits(const std::string& name, BufferId in, ParamId weight, BufferId out, std::int64_t n,
+                          std::int64_t k);
   // Of the grouped product that was added last.
   void takes_launches();
   // Whether activations and their casts are made inside products (plan.fused_experts).
   bool in_product() const { return fp8_.on() && c_.plan().fused_experts; }
   void is_cast_in_product();
-  void route();
+  void route(bool again);
   // Rows go to experts, and their gradients, in 8 bits (training.fp8_dispatch).
   bool sends_eight_bits() const { return fp8_.on() && c_.scenario.training.fp8_dispatch && !sorts_here(); }
   // Of the experts' activations: what goes in is kept in 8 bits; what comes out is not kept (both, for backward).
   bool keeps_eight_bits() const { return fp8_.on() && c_.scenario.training.fp8_activation_input && !s_.recomputes(); }
-  bool remakes_activation() const { return c_.plan().recompute_expert_activation && !s_.recomputes(); }
+  bool remakes_activation() const {
+    const bool read = !c_.scenario.training.lora() || adapts_down();
+    return c_.plan().recompute_expert_activation && !s_.recomputes() && read;
+  }
   bool weighs_here() const { return c_.plan().weigh_in_experts; }
   // Tokens' rows as they are sent: themselves, or a copy in 8 bits.
   BufferId as_sent(const std::string& name, BufferId rows);
   // [rows of choices, width] of tokens' rows, sorted by experts.
   BufferId sorted(const std::string& name, BufferId tokens, Lifetime lifetime);
   void sort_weights();
+  // Rows sorted by this rank's experts, of `rows`, those of its tokens.
+  void bring(BufferId rows, bool again, const std::function<void()>& beside);
+  // The experts' outputs as rows of this rank's tokens.
+  void bring_back(bool again);
   void activate();
   void restore_activation();
   BufferId activation_backward(BufferId d_act);
-  BufferId product_backward(const std::string& what, ParamId weight, BufferId d_out, BufferId in, std::int64_t n,
-                            std::int64_t k);
+  // Adds the gradients of the product's weights and adapter, and gives that of `in`; -1 without `input_gradient`.
+  BufferId product_backward(const std::string& what, ParamId weight, Adapter& adapter, BufferId d_out, BufferId in,
+                            std::int64_t n, std::int64_t k, bool input_gradient);
   BufferId summed_weights(BufferId d_weights);
   // Of the weights' gradients, as rows of experts have them.
   BufferId weights_backward(BufferId d_row_weights);
   // `beside`, `beside_back`: add what is computed while gradients are on their way to the experts, and back.
-  BufferId backward_experts(BufferId d_rows, const std::function<void()>& beside = {},
+  // -1 without `input_gradient`.
+  BufferId backward_experts(BufferId d_rows, bool input_gradient, const std::function<void()>& beside = {},
                             const std::function<void()>& beside_back = {});
   // plan.overlap_shared_experts.
   bool overlaps_shared() const { return shared_ && c_.plan().overlap_shared_experts && exchange_.sources() > 1; }
@@ -116,6 +153,7 @@ class ExpertBranch : public FeedForward {
   ExpertExchange exchange_;
   std::optional<MlpBranch> shared_;
   ParamId router_w_ = -1, up_w_ = -1, down_w_ = -1;
+  Adapter up_adapter_, down_adapter_;
   // What the router chose: [tokens, experts_per_token], and of each expert how often; loads_ summed over the ranks that
   // share the micro-batch's tokens.
   BufferId input_ = -1, logits_ = -1, weights_ = -1, chosen_ = -1, places_ = -1, loads_ = -1, all_loads_ = -1;
@@ -124,6 +162,8 @@ class ExpertBranch : public FeedForward {
   BufferId all_weights_ = -1, all_places_ = -1;
   BufferId weights() const { return gathers() ? all_weights_ : weights_; }
   BufferId places() const { return gathers() ? all_places_ : places_; }
+  // What the trade gave, and the weights that came along, where they are kept and what follows of them is not.
+  BufferId traded_ = -1, traded_weights_ = -1;
   BufferId brought_ = -1, up_ = -1, activation_ = -1;  // of this rank's experts
   BufferId narrow_up_ = -1, row_weights_ = -1, d_row_weights_ = -1;
   BufferId out_ = -1;  // rows of this rank's tokens, back from the experts

@@ -19,8 +19,10 @@ class FeedForward {
   virtual void forward_to_activation(bool again) = 0;
   // Where the output goes in the place of a buffer of the slot; experts do not take it.
   void set_output(BufferId output) { output_ = output; }
-  // The rest; returns the output [local_tokens, hidden].
-  virtual BufferId forward_from_activation() = 0;
+  // The rest; returns the output [local_tokens, hidden]. `again`: as above.
+  virtual BufferId forward_from_activation(bool again) = 0;
+  // Of that what backward reads, again, where it keeps its output and a layer's recomputation stops there.
+  virtual void restore_output() { forward_from_activation(true); }
   // Whether backward reads what is computed after the activation.
   virtual bool keeps_output() const { return false; }
   // The gradient of the output -> the input's gradient [local_tokens, hidden]; -1 without `input_gradient`, where

@@ -19,24 +19,32 @@ LatentProjections::LatentProjections(const UnitScope& scope, const std::string& 
       name_(name),
       tp_(scope.context, scope.builder, scope.parameters, scope.fp8, scope.restored()),
       down_(scope.context, scope.builder, scope.parameters, scope.fp8, scope.restored(), ".down"),
+      down_lora_(scope.context, scope.builder, scope.parameters, scope.restored()),
       q_norm_(NormLayer::within_branch(scope.context, scope.builder, scope.parameters, name + ".q_norm",
                                        scope.context.model().q_lora_rank)),
       kv_norm_(NormLayer::within_branch(scope.context, scope.builder, scope.parameters, name + ".kv_norm",
                                         scope.context.model().kv_lora_rank)) {}
 
+ParamId LatentProjections::add_down(const std::string& name, std::int64_t width) {
+  const ParamSpec spec = weight_spec(s_, name + ".weight", {width, m_.hidden}, -1, kWeightScale);
+  const ParamId weight = s_.parameters.add(s_.number, spec);
+  if (adapts()) down_lora_.add(s_.number, name, weight, spec);
+  return weight;
+}
+
 // The global shapes of what is split keep together what one rank must hold together: a head.
 void LatentProjections::declare_parameters() {
-  const std::int64_t h = m_.hidden;
   if (queries_from_latent()) {
-    q_down_w_ = add_weight(s_, name_ + ".q_down.weight", {m_.q_lora_rank, h}, -1, kWeightScale);
+    q_down_w_ = add_down(name_ + ".q_down", m_.q_lora_rank);
     q_norm_.declare_parameters(s_.number);
   }
-  q_up_w_ = add_weight(s_, name_ + (queries_from_latent() ? ".q_up.weight" : ".q.weight"),
-                       {m_.heads, m_.head_dim, queries_from_latent() ? m_.q_lora_rank : h}, 0, kWeightScale);
-  kv_down_w_ = add_weight(s_, name_ + ".kv_down.weight", {down_width(), h}, -1, kWeightScale);
+  q_up_w_ = add_product(s_, tp_, name_ + (queries_from_latent() ? ".q_up" : ".q"),
+                        {m_.heads, m_.head_dim, queries_from_latent() ? m_.q_lora_rank : m_.hidden}, 0, kWeightScale,
+                        adapts());
+  kv_down_w_ = add_down(name_ + ".kv_down", down_width());
   kv_norm_.declare_parameters(s_.number);
-  kv_up_w_ = add_weight(s_, name_ + ".kv_up.weight", {m_.heads, m_.qk_nope_head_dim + m_.v_head_dim, m_.kv_lora_rank},
-                        0, kWeightScale);
+  kv_up_w_ = add_product(s_, tp_, name_ + ".kv_up", {m_.heads, m_.qk_nope_head_dim + m_.v_head_dim, m_.kv_lora_rank}, 0,
+                         kWeightScale, adapts());
 }
 
 void LatentProjections::declare_buffers(BufferId input) {
@@ -72,6 +80,7 @@ void LatentProjections::product_down(const std::string& name, ParamId weight, Bu
   gemm.transpose_b = true;
   if (!down_.on()) {
     s_.builder.op(name + ".forward", gemm, c_.compute, {{input_}, {s_.parameters.value(weight)}}, {{out}});
+    down_lora_.forward(name, weight, input_, out);
     return;
   }
   const BufferId in = down_.input(name, input_, false, m_.hidden);
@@ -136,8 +145,9 @@ void LatentProjections::rotates_apart(bool backward) {
   s_.builder.takes_kernels(1, keys.passes);
 }
 
-BufferId LatentProjections::down_backward(const std::string& name, BufferId d_out, ParamId weight, std::int64_t width) {
-  const BufferId d_input = workspace("d_" + name + ".input", c_.local_tokens, m_.hidden);
+BufferId LatentProjections::down_backward(const std::string& name, BufferId d_out, ParamId weight, std::int64_t width,
+                                          bool input_gradient) {
+  const BufferId d_input = input_gradient ? workspace("d_" + name + ".input", c_.local_tokens, m_.hidden) : -1;
   Fp8Operands::Pair out{d_out, d_out};
   BufferId by_columns = s_.parameters.value(weight);
   if (down_.on()) {
@@ -145,10 +155,13 @@ BufferId LatentProjections::down_backward(const std::string& name, BufferId d_ou
     down_.keep_input(input_);
     by_columns = s_.parameters.fp8_column(weight);
   }
-  std::vector<Operand> reads{{out.row}, {by_columns}};
-  s_.parameters.fp8_scales().of_product(reads);
-  s_.builder.op(name + ".backward_input", Gemm{c_.local_tokens, m_.hidden, width, 1},
-                down_.on() ? s_.builder.buffer(out.row).dtype : c_.compute, reads, {{d_input}});
+  if (input_gradient) {
+    std::vector<Operand> reads{{out.row}, {by_columns}};
+    s_.parameters.fp8_scales().of_product(reads);
+    s_.builder.op(name + ".backward_input", Gemm{c_.local_tokens, m_.hidden, width, 1},
+                  down_.on() ? s_.builder.buffer(out.row).dtype : c_.compute, reads, {{d_input}});
+  }
+  down_lora_.backward(name, weight, d_out, d_input);
   s_.builder.weight_part([&] {
     Gemm gemm{width, m_.hidden, c_.local_tokens, 1};
     gemm.transpose_a = true;
@@ -157,19 +170,20 @@ BufferId LatentProjections::down_backward(const std::string& name, BufferId d_ou
       in = down_.by_columns(name + ".input", in, false, down_.kept_input(name + ".input", in, false, m_.hidden));
     s_.parameters.weight_gradient(weight, name + ".backward_weight", gemm, out.column, in);
     s_.parameters.gradient_done(weight);
+    down_lora_.weight_gradients(name, weight, input_);
   });
   return d_input;
 }
 
-BufferId LatentProjections::queries_backward(BufferId d_q) {
+BufferId LatentProjections::queries_backward(BufferId d_q, bool input_gradient) {
   if (!queries_from_latent())
-    return tp_.column_backward(name_ + ".q", d_q, input_, q_up_w_, -1, query_width(), m_.hidden);
+    return tp_.column_backward(name_ + ".q", d_q, input_, q_up_w_, -1, query_width(), m_.hidden, input_gradient);
   const BufferId d_normed =
       tp_.column_backward(name_ + ".q_up", d_q, q_norm_.out(), q_up_w_, -1, query_width(), m_.q_lora_rank);
-  return down_backward(name_ + ".q_down", q_norm_.backward(d_normed, -1), q_down_w_, m_.q_lora_rank);
+  return down_backward(name_ + ".q_down", q_norm_.backward(d_normed, -1), q_down_w_, m_.q_lora_rank, input_gradient);
 }
 
-BufferId LatentProjections::keys_values_backward(BufferId d_kv, BufferId d_k_rope) {
+BufferId LatentProjections::keys_values_backward(BufferId d_kv, BufferId d_k_rope, bool input_gradient) {
   const std::int64_t rank = m_.kv_lora_rank, rope = m_.qk_rope_head_dim;
   const BufferId d_own_rope = tp_.reduce_partial("d_" + name_ + ".k_rope", d_k_rope, rope);
   const BufferId d_normed =
@@ -178,16 +192,18 @@ BufferId LatentProjections::keys_values_backward(BufferId d_kv, BufferId d_k_rop
   const BufferId d_down = workspace("d_" + name_ + ".kv_down", c_.local_tokens, down_width());
   copy_columns("d_" + name_ + ".kv_latent", d_latent, d_down, 0, rank, false);
   copy_columns("d_" + name_ + ".k_rope", d_own_rope, d_down, rank, rope, false);
-  return down_backward(name_ + ".kv_down", d_down, kv_down_w_, down_width());
+  return down_backward(name_ + ".kv_down", d_down, kv_down_w_, down_width(), input_gradient);
 }
 
-BufferId LatentProjections::backward(BufferId d_qkv) {
+BufferId LatentProjections::backward(BufferId d_qkv, bool input_gradient) {
   const BufferId d_q = workspace("d_" + name_ + ".q", c_.tokens, query_width());
   const BufferId d_kv = workspace("d_" + name_ + ".kv", c_.tokens, key_value_width());
   const BufferId d_k_rope = workspace("d_" + name_ + ".k_rope", c_.tokens, m_.qk_rope_head_dim);
   s_.builder.op(name_ + ".heads.backward", heads(true), c_.compute, {{d_qkv}}, {{d_q}, {d_kv}, {d_k_rope}});
   rotates_apart(true);
-  const BufferId from_keys = keys_values_backward(d_kv, d_k_rope), from_queries = queries_backward(d_q);
+  const BufferId from_keys = keys_values_backward(d_kv, d_k_rope, input_gradient),
+                 from_queries = queries_backward(d_q, input_gradient);
+  if (!input_gradient) return -1;
   const BufferId sum = workspace("d_" + name_ + ".input", c_.local_tokens, m_.hidden);
   s_.builder.op("d_" + name_ + ".input", Elementwise{ElementwiseFn::add, c_.local_tokens * m_.hidden}, c_.compute,
                 {{from_keys}, {from_queries}}, {{sum}});

@@ -40,10 +40,16 @@ class LatentProjections {
   // The same in backward, from what is kept; with plan.recompute_latent, unless all of the layer was made again.
   bool makes_again() const { return c_.plan().recompute_latent && !s_.recomputes(); }
   void forward_again(BufferId qkv);
-  // The gradient of that -> the input's gradient [local_tokens, hidden].
-  BufferId backward(BufferId d_qkv);
+  // The gradient of that -> the input's gradient [local_tokens, hidden]; -1 without `input_gradient`, where adapters
+  // alone are trained.
+  BufferId backward(BufferId d_qkv, bool input_gradient);
+  // Whether it has parameters that are trained.
+  bool trains() const { return !c_.scenario.training.lora() || adapts(); }
 
  private:
+  // Each of its products has an adapter then (lora.h), as with Hugging Face's peft and target_modules all-linear.
+  bool adapts() const { return c_.adapts(&model::Adapters::qkv); }
+  ParamId add_down(const std::string& name, std::int64_t width);
   bool queries_from_latent() const { return m_.q_lora_rank > 0; }
   std::int64_t query_width() const { return m_.heads * m_.head_dim / c_.tensor; }
   std::int64_t key_value_width() const { return m_.heads * (m_.qk_nope_head_dim + m_.v_head_dim) / c_.tensor; }
@@ -54,14 +60,15 @@ class LatentProjections {
   BufferId workspace(const std::string& name, std::int64_t rows, std::int64_t width);
   // On this rank's rows, with the whole weight.
   void product_down(const std::string& name, ParamId weight, BufferId out, std::int64_t width);
-  BufferId down_backward(const std::string& name, BufferId d_out, ParamId weight, std::int64_t width);
+  BufferId down_backward(const std::string& name, BufferId d_out, ParamId weight, std::int64_t width,
+                         bool input_gradient);
   // Between [rows, down_width] and its columns from `first` on, apart.
   void copy_columns(const std::string& name, BufferId from, BufferId to, std::int64_t first, std::int64_t width,
                     bool apart);
   void down();
   BufferId queries();
-  BufferId queries_backward(BufferId d_q);
-  BufferId keys_values_backward(BufferId d_kv, BufferId d_k_rope);
+  BufferId queries_backward(BufferId d_q, bool input_gradient);
+  BufferId keys_values_backward(BufferId d_kv, BufferId d_k_rope, bool input_gradient);
 
   UnitScope s_;
   const Context& c_;
@@ -69,6 +76,7 @@ class LatentProjections {
   std::string prefix_, name_;
   TensorParallel tp_;
   Fp8Operands down_;  // of the products with whole weights
+  LoraAdapters down_lora_;
   NormLayer q_norm_, kv_norm_;
   ParamId q_down_w_ = -1, q_up_w_ = -1, kv_down_w_ = -1, kv_up_w_ = -1;
   BufferId input_ = -1, q_latent_ = -1, kv_latent_ = -1, k_rope_ = -1;

@@ -83,7 +83,7 @@ void MlpBranch::forward_to_activation(bool again) {
   s_.builder.op(name_ + ".activation.forward", activation(false), c_.compute, up_operands(), writes);
 }
 
-BufferId MlpBranch::forward_from_activation() {
+BufferId MlpBranch::forward_from_activation(bool /*again*/) {
   RoleBuilder& b = s_.builder;
   const bool here = output_ >= 0 && !c_.sequence_parallel;
   const BufferId projected =

@@ -18,7 +18,7 @@ class MlpBranch : public FeedForward {
   void declare_buffers(BufferId input) override;
   void input_made_again() override { tp_.made_again(input_); }
   void forward_to_activation(bool again) override;
-  BufferId forward_from_activation() override;
+  BufferId forward_from_activation(bool again = false) override;
   bool keeps_output() const override { return c_.adapts(&model::Adapters::fc2); }
   BufferId backward(BufferId out_gradient, bool input_gradient) override;
   // The same in two parts: of the second product, -> the activation's gradient (-1: nothing below is trained); the

@@ -1,5 +1,7 @@
 #include "sim/lower/parallel/context.h"
 
+#include <algorithm>
+
 #include "sim/lower/model/eager_passes.h"
 
 namespace rehearse::lower {
@@ -49,6 +51,8 @@ program::Attention KeyExchange::attention(AttentionPart which, int step) const {
   a.keys = step < 0 ? context_.seq : a.seq;
   a.key_steps = step;
   a.merge = step > 0;
+  // Of each document a rank has so much, and a step's keys are those of as much (plan::held_tokens).
+  if (a.document > 0 && step >= 0) a.document = std::max<std::int64_t>(1, a.document / ranks());
   return a;
 }
 

@@ -41,7 +41,7 @@ std::int64_t ExpertExchange::expected() const {
   return performs() ? std::min(choices() * gathered(), arrived()) : arrived();
 }
 
-void ExpertExchange::declare_buffers(Lifetime restored) {
+void ExpertExchange::declare_buffers(Lifetime restored, Lifetime kept) {
   loads_ = builder_.activation(name_ + ".loads.own", DType::f32, {own_experts()}, restored);
   if (gathers_all()) {
     places_ = builder_.activation(name_ + ".places.own", DType::i32,
@@ -52,12 +52,12 @@ void ExpertExchange::declare_buffers(Lifetime restored) {
   if (room() > arrived() || context_.loads_vary())
     places_ = builder_.view(name_ + ".places.arrived", places_, 0, {arrived()});
   if (context_.groups.expert >= 0)
-    counts_ = builder_.activation(name_ + ".counts", DType::f32, {context_.plan().expert, context_.model().experts},
-                                  restored);
+    counts_ =
+        builder_.activation(name_ + ".counts", DType::f32, {context_.plan().expert, context_.model().experts}, kept);
 }
 
 // Over the expert group and then over the tensor group, if what each brings is gathered there.
-void ExpertExchange::gather_counts(BufferId loads) {
+void ExpertExchange::gather_counts(BufferId loads, bool again) {
   const auto gather = [&](const std::string& name, program::GroupId group, BufferId all, StreamKind stream) {
     counted_ = builder_.op(name_ + name + ".all_gather",
                            Collective{CollectiveKind::all_gather, group, builder_.buffer(all).elements()}, DType::f32,
@@ -65,7 +65,10 @@ void ExpertExchange::gather_counts(BufferId loads) {
     all_counts_ = all;
   };
   all_counts_ = loads;
-  if (context_.groups.expert >= 0) gather(".counts", context_.groups.expert, counts_, StreamKind::expert);
+  if (trades() && again)
+    all_counts_ = counts_;
+  else if (trades())
+    gather(".counts", context_.groups.expert, counts_, StreamKind::expert);
   if (gathered() == 1) return;
   const std::int64_t n = builder_.buffer(all_counts_).elements() * gathered();
   gather(".counts.gathered", context_.groups.tensor,
@@ -75,6 +78,10 @@ void ExpertExchange::gather_counts(BufferId loads) {
 void ExpertExchange::wait_for_counts() {
   builder_.after(builder_.op(name_ + ".counts.sync", program::HostSync{}, context_.compute, {}, {}, StreamKind::host),
                  counted_);
+  receive();
+}
+
+void ExpertExchange::receive() {
   program::Router receive{program::RouterPart::receive, arrived(), context_.model().experts, 1};
   receive.sources = sources();
   receive.slices = gathered();
@@ -87,8 +94,6 @@ void ExpertExchange::wait_for_counts() {
 BufferId ExpertExchange::trade(const std::string& name, BufferId from, bool back, Lifetime lifetime, Along* along) {
   if (along != nullptr) along->to = along->from;
   if (context_.groups.expert < 0) return from;
-  const bool last = back || !(sorts() || gathered() > 1);
-  const Lifetime along_lives = along != nullptr && last ? along->lives : Lifetime::slot;
   const model::Model& m = context_.model();
   const std::int64_t width = builder_.buffer(from).shape.back();
   const DType type = builder_.buffer(from).dtype;
@@ -110,12 +115,12 @@ BufferId ExpertExchange::trade(const std::string& name, BufferId from, bool back
   }
   if (along != nullptr && forwards()) {
     const program::Buffer more = builder_.buffer(along->from);
-    along->to = rows_in(name + ".along.traded", rows, room, more.shape.back(), along_lives, more.dtype);
+    along->to = rows_in(name + ".along.traded", rows, room, more.shape.back(), along->lives, more.dtype);
     reads.push_back({along->from}), writes.push_back({along->to});
   }
   builder_.op(name + ".all_to_all", trade, type, reads, writes, StreamKind::expert);
   if (along != nullptr && !forwards())
-    along->to = this->trade(name + ".along", along->from, back, along_lives, nullptr);
+    along->to = this->trade(name + ".along", along->from, back, along->lives, nullptr);
   return to;
 }
 
@@ -214,30 +219,47 @@ BufferId ExpertExchange::scatter(const std::string& name, BufferId rows, Lifetim
 
 BufferId ExpertExchange::to_experts(const std::string& name, BufferId from, Lifetime lifetime,
                                     const std::function<void()>& beside, Along* along) {
-  const bool gathers = gathered() > 1;
-  const Lifetime between = sorts() ? Lifetime::slot : lifetime;
-  BufferId rows = trade(name, from, false, gathers ? Lifetime::slot : between, along);
+  const bool arranges = sorts() || gathered() > 1;
+  Along sent;
+  if (along != nullptr) sent = {along->from, -1, arranges ? Lifetime::slot : along->lives};
+  const BufferId rows =
+      trade(name, from, false, arranges ? Lifetime::slot : lifetime, along != nullptr ? &sent : nullptr);
+  if (along != nullptr) along->from = sent.to;
   if (beside) beside();
-  if (gathers) {
-    rows = gather(name, rows, between);
+  return arrange(name, rows, lifetime, along);
+}
+
+BufferId ExpertExchange::to_tokens(const std::string& name, BufferId from, Lifetime lifetime, Along* along) {
+  Along own;
+  if (along != nullptr) own = {along->from, -1, trades() ? Lifetime::slot : along->lives};
+  const BufferId rows = disarrange(name, from, trades() ? Lifetime::slot : lifetime, along != nullptr ? &own : nullptr);
+  if (along != nullptr) along->from = own.to;
+  return trade(name, rows, true, lifetime, along);
+}
+
+BufferId ExpertExchange::arrange(const std::string& name, BufferId traded, Lifetime lifetime, Along* along) {
+  BufferId rows = traded;
+  if (along != nullptr) along->to = along->from;
+  if (gathered() > 1) {
+    rows = gather(name, rows, sorts() ? Lifetime::slot : lifetime);
     if (along != nullptr) along->to = gather(name + ".along", along->to, sorts() ? Lifetime::slot : along->lives);
   }
   if (along != nullptr) along->to = sort(name + ".along", along->to, true, along->lives);
   return sort(name, rows, true, lifetime);
 }
 
-BufferId ExpertExchange::to_tokens(const std::string& name, BufferId from, Lifetime lifetime, Along* along) {
-  const bool traded = context_.groups.expert >= 0, scatters = gathered() > 1;
-  const Lifetime before = traded ? Lifetime::slot : lifetime;
-  BufferId rows = sort(name, from, false, scatters ? Lifetime::slot : before);
-  const Lifetime along_before = traded || along == nullptr ? Lifetime::slot : along->lives;
-  if (along != nullptr)
-    along->from = sort(name + ".along", along->from, false, scatters ? Lifetime::slot : along_before);
-  if (scatters) {
-    rows = scatter(name, rows, before);
-    if (along != nullptr) along->from = scatter(name + ".along", along->from, along_before);
-  }
-  return trade(name, rows, true, lifetime, along);
+BufferId ExpertExchange::disarrange(const std::string& name, BufferId from, Lifetime lifetime, Along* along) {
+  const bool scatters = gathered() > 1;
+  BufferId rows = sort(name, from, false, scatters ? Lifetime::slot : lifetime);
+  if (along != nullptr) along->to = sort(name + ".along", along->from, false, scatters ? Lifetime::slot : along->lives);
+  if (!scatters) return rows;
+  rows = scatter(name, rows, lifetime);
+  if (along != nullptr) along->to = scatter(name + ".along", along->to, along->lives);
+  return rows;
+}
+
+void ExpertExchange::disarrange_again(const std::string& name, BufferId from) {
+  sort(name, from, false, Lifetime::slot);
 }
 
 }  // namespace rehearse::lower

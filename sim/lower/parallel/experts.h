@@ -55,11 +55,14 @@ class ExpertExchange {
   // Whether a rank's rows are only known after routing: without a capacity, from several sources. Their counts are
   // gathered, unless all that they are made of is.
   bool counts() const { return capacity() == 0 && sources() > 1; }
-  void declare_buffers(Lifetime restored);
-  // `loads`: how often this rank's tokens chose each expert, f32 [experts].
-  void gather_counts(BufferId loads);
-  // Then it is known which rows come.
+  // `kept`: of the counts, unless they are gathered over the tensor group too.
+  void declare_buffers(Lifetime restored, Lifetime kept);
+  // `loads`: how often this rank's tokens chose each expert, f32 [experts]. `again`: what is kept is not gathered
+  // again.
+  void gather_counts(BufferId loads, bool again);
+  // Then it is known which rows come: the host waits for the counts, and receive() derives their places.
   void wait_for_counts();
+  void receive();
   // How many rows each of this rank's experts has, f32 [own experts].
   BufferId loads() const { return loads_; }
 
@@ -75,6 +78,16 @@ class ExpertExchange {
                       const std::function<void()>& beside = {}, Along* along = nullptr);
   // The way back; with tensor and sequence parallelism `from` is one of the tensor group's terms of a sum.
   BufferId to_tokens(const std::string& name, BufferId from, Lifetime lifetime, Along* along = nullptr);
+
+  // The two parts of each way, of `along` too. Whether rows are traded over an expert group at all; the trade, `from`
+  // itself if not.
+  bool trades() const { return context_.groups.expert >= 0; }
+  BufferId trade(const std::string& name, BufferId from, bool back, Lifetime lifetime, Along* along = nullptr);
+  // Behind the trade: gathered over the tensor group and sorted by own experts; before the way back the reverse.
+  BufferId arrange(const std::string& name, BufferId traded, Lifetime lifetime, Along* along = nullptr);
+  BufferId disarrange(const std::string& name, BufferId from, Lifetime lifetime, Along* along = nullptr);
+  // The same where what it gives is kept, and so is the sum over the tensor group that leads to it.
+  void disarrange_again(const std::string& name, BufferId from);
 
  private:
   std::int64_t gathered() const { return context_.sequence_parallel ? context_.expert_tensor : 1; }
@@ -94,7 +107,6 @@ class ExpertExchange {
   // Whether rows are in another order after the trade.
   bool sorts() const { return own_experts() > 1 && sources() > 1; }
   bool forwards() const { return context_.plan().expert_dispatch == plan::ExpertDispatch::forwarding; }
-  BufferId trade(const std::string& name, BufferId from, bool back, Lifetime lifetime, Along* along);
   BufferId gather(const std::string& name, BufferId rows, Lifetime lifetime);
   BufferId scatter(const std::string& name, BufferId rows, Lifetime lifetime);
   void ordered_before();

@@ -9,11 +9,13 @@
 //   product           A               B               what a rank adds
 //   column-parallel   whole           [out / t, rank]   s (x A^T) B_p^T to its own columns
 //   row-parallel      [rank, in / t]   whole           s (x_p A_p^T) B^T to its partial sum, which the group adds up
+//   whole             whole           whole           all, of its rows
 //
 // Each rank sees a part only of what a whole A or B is multiplied with in backward, so their gradients are summed over
-// the tensor group, with sequence parallelism or without (ParameterStore::sums_over_tensor). Nothing of width `rank` is
-// sent. Megatron-Bridge (peft/utils.py, ParallelLinearAdapter) splits whole matrices too, A by its rank and B by its
-// outputs, and gathers what they give: t times less work on them, for more transfers.
+// the tensor group, with sequence parallelism or without (ParameterStore::sums_over_tensor); but of a whole product
+// only with it, where ranks have rows of their own. Nothing of width `rank` is sent. Megatron-Bridge (peft/utils.py,
+// ParallelLinearAdapter) splits whole matrices too, A by its rank and B by its outputs, and gathers what they give: t
+// times less work on them, for more transfers.
 #pragma once
 
 #include <map>
@@ -35,7 +37,8 @@ class LoraAdapters {
   void add(int unit, const std::string& name, ParamId weight, const ParamSpec& spec);
   bool has(ParamId weight) const { return adapters_.contains(weight); }
 
-  // Nothing without an adapter: out [tokens, n] += what the adapter gives of `in` [tokens, k].
+  // Nothing without an adapter: out [tokens, n] += what the adapter gives of `in` [tokens, k]. Here and below tokens
+  // are as many as the buffers have.
   void forward(const std::string& name, ParamId weight, BufferId in, BufferId out);
   // Of out's gradient [tokens, n]: adds the adapter's part to the input's gradient [tokens, k] (-1: nobody asks for
   // it). Call it before weight_gradients.
@@ -51,7 +54,8 @@ class LoraAdapters {
     BufferId scaled_gradient = -1, low_gradient = -1;  // of the current backward: s dy, and that of low
   };
   double scale() const;
-  BufferId temporary(const std::string& name, std::int64_t width);
+  BufferId temporary(const std::string& name, std::int64_t tokens, std::int64_t width);
+  std::int64_t rows_of(BufferId buffer, std::int64_t width) const { return builder_.buffer(buffer).elements() / width; }
   void add_to(const std::string& name, BufferId part, BufferId sum);
 
   const Context& context_;

@@ -138,13 +138,15 @@ DType ParameterStore::moments_of(const Param& p) const {
 // Walks the parameters in backward order and fills one open bucket a kind (sharded or replicated over the tensor
 // group, or experts that are spread over ranks; each in 16 bits or held in 8, or frozen; with moments in 8 bits or
 // not; updated by Muon or not; of this rank alone or not; with gradients in parts, over the group or over the ranks
-// that have a key-value head in common, or not).
+// that have a key-value head in common, or not; adapters of spread experts that the tensor group has whole or not, and
+// adapters with whole gradients or not).
 void ParameterStore::form_buckets() {
-  std::array<int, 216> open{};
+  std::array<int, 864> open{};
   open.fill(-1);
   for (auto id = static_cast<ParamId>(params_.size()) - 1; id >= 0; --id) {
     Param& p = params_[static_cast<std::size_t>(id)];
-    const bool replicated = context_.tensor > 1 && p.spec.tensor_dim < 0 && !p.spec.spread;
+    const bool spread_over_tensor = p.spec.spread && context_.plan().whole_experts();
+    const bool replicated = context_.tensor > 1 && p.spec.tensor_dim < 0 && !spread_over_tensor;
     const std::int64_t key_ranks = replicated && p.spec.key_ranks < context_.tensor ? p.spec.key_ranks : 0;
     const Held kind = held(p);
     const bool codes = moments_of(p) == DType::u8;
@@ -156,7 +158,8 @@ void ParameterStore::form_buckets() {
                        : kind != Held::none ? 3U
                                             : 0U) +
                       (codes ? 9U : 0U) + (by_muon(p) ? 18U : 0U) + (p.spec.owned ? 36U : 0U) +
-                      (p.spec.partial ? key_ranks > 0 ? 144U : 72U : 0U)];
+                      (p.spec.partial ? key_ranks > 0 ? 144U : 72U : 0U) + (p.spec.spread && replicated ? 216U : 0U) +
+                      (p.spec.complete ? 432U : 0U)];
     int& current = whole_matrices ? open_muon_bucket(p) : usual;
     const bool by_unit = reduces_by_unit();
     const std::int64_t alone = context_.plan().zero == 3 ? context_.profile().shard_alone : 0;
@@ -186,6 +189,7 @@ void ParameterStore::form_buckets() {
       bucket.experts = p.spec.spread;
       bucket.owned = p.spec.owned;
       bucket.partial = p.spec.partial;
+      bucket.complete = p.spec.complete;
       bucket.key_ranks = key_ranks;
       bucket.held = kind;
       bucket.frozen = frozen(p);

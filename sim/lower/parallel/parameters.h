@@ -47,6 +47,7 @@ struct ParamSpec {
   bool spread = false;      // dimension 0, experts, is split over the expert group, where there is one
   bool eight_bits = false;  // its products are in 8 bits
   bool adapter = false;     // of low-rank adaptation
+  bool complete = false;    // of an adapter: each rank of the tensor group has all of its gradient
   bool copy = false;        // the head's own copy of a tied one: gradients count in the norm where the embedding is
   bool table = false;       // whose rows are looked up: its moments are not kept in 8 bits
   bool owned = false;       // of the data-parallel ranks this one alone has it (plan.embedding_tables)
@@ -159,7 +160,7 @@ class ParameterStore {
     std::vector<ParamId> params;
     int unit = 0, chunk = 0;
     bool replicated = false, tied = false, copy = false, experts = false, frozen = false, owned = false;
-    bool partial = false;
+    bool partial = false, complete = false;
     std::int64_t key_ranks = 0;     // of key-value heads: ranks of the tensor group that have the same; 0: all
     program::GroupId held_by = -1;  // of a tied one: the stages whose gradients are summed; -1: this stage alone
     program::GroupId copies = -1;   // with two copies of the parameters: the stages that have one; -1: there is one
@@ -231,7 +232,8 @@ class ParameterStore {
   // Whether each rank of the tensor group has a part of the gradients of parameters that all of them hold: of its shard
   // of the sequence, or of adapters, whose other matrix is split.
   bool sums_over_tensor(const Bucket& bucket) const {
-    return bucket.replicated && (context_.sequence_parallel || bucket.partial || context_.scenario.training.lora());
+    const bool parts = context_.sequence_parallel || bucket.partial || context_.scenario.training.lora();
+    return bucket.replicated && parts && !bucket.complete;
   }
   // A layer's gradients are a bucket: with ZeRO-3, and with ZeRO-2 where the framework's buckets are of whole
   // gradients.

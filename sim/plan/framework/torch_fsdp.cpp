@@ -107,9 +107,17 @@ FrameworkProfile torch_fsdp2_profile() {
       "_log_softmax, _nll_loss_and_log_softmax_backward)",
       "8-bit products: torchao/float8/float8_linear.py (pytorch/ao 0.7), whose matmul_with_hp_or_float8_args keeps "
       "16-bit operands for backward and casts them again there",
+      "expert_parallel: routed experts are FSDP units of their own, sharded over the ranks that have the same ones "
+      "(edp_mesh), the router and shared experts with their block over all (pytorch/torchtitan@05a6cb38 "
+      "torchtitan/models/llama4/infra/parallelize.py, apply_fsdp); rows traded by all_to_all_single after their "
+      "counts, "
+      "for which the host waits, put in the experts' order by a kernel, products torch._grouped_mm of all experts at "
+      "once (@03a13843 torchtitan/distributed/expert_parallel.py, ExpertParallel; models/common/moe/utils.py, "
+      "_permute). Not modelled: sums of a token's rows in fp32, the zeros that rows are put into",
       kReplicas,
       kShards,
       kHost};
+  p.expert_parallel = true;
   p.gather_into = GatherInto::flat;
   p.flattens_gradients = p.divides_gradients = false;
   p.fused_norm = p.fused_rope = p.packed_products = false;

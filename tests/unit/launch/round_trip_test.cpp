@@ -152,6 +152,7 @@ TEST_P(RoundTrip, AKeyOfAnotherPlanIsTheSameAgainOrListed) {
       {"plan.cuda_graphs=layer", "framework=megatron-core", "plan.zero=1"},
       {"plan.fused_weight_gradient=false", "framework=megatron-core"},
       {"model=mixtral-8x7b", "plan.expert=8", "plan.expert_dispatch=all_gather", "framework=megatron-core"},
+      {"model=mixtral-8x7b", "plan.expert=8", "plan.zero=3", "plan.recompute=ops", "framework=torch-fsdp2"},
   };
   for (const Assignments& assignments : plans) {
     SCOPED_TRACE(assignments.front() + " ...");

@@ -26,11 +26,13 @@ struct Saved {
 
   explicit Saved(const std::vector<std::string>& more) : program(lower::lower(scenario_from(kEightBitExperts, more))) {}
   // Bytes of layer 0 that live as long as a micro-batch.
-  std::int64_t bytes() const {
+  std::int64_t bytes() const { return bytes_of(""); }
+  // Of those with names that go on with `what`.
+  std::int64_t bytes_of(const std::string& what) const {
     std::int64_t sum = 0;
     for (const Buffer& b : program.roles.front().buffers)
       if (b.cls == program::BufferClass::activation && b.lifetime == program::Lifetime::micro_batch && !b.is_view() &&
-          b.name.starts_with("layer0."))
+          b.name.starts_with("layer0." + what))
         sum += b.bytes();
     return sum;
   }
@@ -81,6 +83,28 @@ TEST(KeptLess, ProgramsAreSound) {
            "training.fp8_dispatch=true", "training.fp8_activation_input=true", "training.e5m6_attention_output=true"});
       EXPECT_EQ(violations(lower::lower(scenario), scenario.grid()), "") << dispatch << " " << schedule;
     }
+}
+
+// Recomputed op by op what came stays as it came, with the rows' weights, and nothing is traded again.
+TEST(KeptLess, WhatCameInEightBitsIsNotTradedAgain) {
+  const std::int64_t rows = kRowsChoices * kRowsHidden;
+  for (const char* dispatch : {"all_to_all", "forwarding"}) {
+    const std::vector<std::string> plan = {"training.fp8_dispatch=true", "plan.weigh_in_experts=true",
+                                           std::string("plan.expert_dispatch=") + dispatch};
+    const auto with = [&](const std::string& recompute) {
+      std::vector<std::string> all = plan;
+      all.push_back("plan.recompute=" + recompute);
+      const auto scenario = scenario_from(kEightBitExperts, all);
+      EXPECT_EQ(violations(lower::lower(scenario), scenario.grid()), "") << dispatch << " " << recompute;
+      return Saved(all);
+    };
+    const Saved none = with("none"), ops = with("ops"), full = with("full");
+    EXPECT_EQ(ops.sent("backward", ""), none.sent("backward", "")) << dispatch;
+    EXPECT_GT(full.sent("backward", ""), none.sent("backward", "")) << dispatch;
+    EXPECT_EQ(ops.bytes_of("experts.dispatch.traded"), copy(rows)) << dispatch;
+    EXPECT_EQ(ops.bytes_of("experts.dispatch.along"), kRowsChoices * 4) << dispatch;
+    EXPECT_EQ(full.bytes_of("experts.dispatch"), 0) << dispatch;
+  }
 }
 
 TEST(KeptLess, DispatchInEightBitsSendsAByteAndScales) {

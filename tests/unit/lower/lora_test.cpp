@@ -268,6 +268,36 @@ TEST(Lora, ProductsInEightBitsStandBesideAdaptersInSixteen) {
       }
 }
 
+// Of experts and latent attention: adapters lie where their experts do; A's and B's of two products of 4 own experts,
+// of shared ones and of five products of attention, in two layers.
+TEST(Lora, OfExpertsAreOnTheRanksOfTheirExperts) {
+  constexpr const char* kLoraOfExperts =
+      "rehearse: 1\nmodel: {family: moe, layers: 2, hidden: 64, heads: 4, kv_lora_rank: 16, q_lora_rank: 24, "
+      "qk_nope_head_dim: 12, qk_rope_head_dim: 4, v_head_dim: 16, vocab: 128, max_seq_len: 32, experts: 8, "
+      "experts_per_token: 2, expert_ffn_hidden: 48, shared_experts: 1, capacity_factor: 2}\ncluster: {gpus: 4}\n"
+      "training: {global_batch: 4, precision: bf16, lora_rank: 8}\n";
+  const std::int64_t expert = 8 * (64 + 96 + 48 + 64);
+  const std::int64_t latent = 8 * (64 + 24 + 24 + 64 + 64 + 20 + 16 + 112 + 64 + 64);
+  const auto kept = [&](const std::vector<std::string>& more, BufferClass cls) {
+    const plan::Scenario scenario = scenario_from(kLoraOfExperts, more);
+    const Program program = lower::lower(scenario);
+    EXPECT_EQ(violations(program, scenario.grid()), "") << testing::PrintToString(more);
+    return kept_of_class(program.roles.front(), cls);
+  };
+  EXPECT_EQ(kept({}, BufferClass::gradient), 4 * 2 * (latent + 9 * expert));
+  EXPECT_EQ(kept({"plan.expert=2"}, BufferClass::gradient), 4 * 2 * (latent + 5 * expert));
+  EXPECT_EQ(kept({"plan.expert=2", "plan.zero=1"}, BufferClass::optimizer),
+            12 * 2 * ((latent + expert) / 4 + 2 * expert));
+  EXPECT_EQ(kept({"plan.expert=4", "training.lora_targets=[mlp]"}, BufferClass::gradient), 4 * 2 * 3 * expert);
+  for (const char* recompute : {"none", "full"})
+    for (const char* targets : {"[attention]", "[mlp]", "[mlp_fc2]", "[attention, mlp]"})
+      for (const char* tensor : {"1", "2"})
+        kept({"plan.expert=2", "plan.zero=3", std::string("plan.tensor=") + tensor, "plan.sequence_parallel=true",
+              "training.global_batch=8", std::string("plan.recompute=") + recompute,
+              std::string("training.lora_targets=") + targets},
+             BufferClass::gradient);
+}
+
 // Without adapters a program does not know of them: alpha and targets change nothing.
 TEST(Lora, OfRankZeroIsNone) {
   const auto of = [](const std::vector<std::string>& more) {

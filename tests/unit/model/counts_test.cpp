@@ -393,6 +393,19 @@ TEST(ParameterCount, OfAdaptersIsTheirRankTimesInputsAndOutputs) {
   EXPECT_EQ(adapter_parameter_count(m, {}), 0);
 }
 
+// DeepSeek-V3: 61 layers, the first 3 dense. Of attention's products 7168 to 1536 to 24576, 7168 to 576, 512 to 32768,
+// 16384 to 7168; of each of 256 experts and of the shared one 7168 to 4096 and 2048 to 7168; dense 7168 to 36864 and
+// 18432 to 7168.
+TEST(ParameterCount, OfAdaptersIsOfEveryExpertAndOfLatentAttentionsProducts) {
+  const Model m = preset("deepseek-v3");
+  const std::int64_t attention = (7168 + 1536) + (1536 + 24576) + (7168 + 576) + (512 + 32768) + (16384 + 7168);
+  const std::int64_t expert = (7168 + 4096) + (2048 + 7168), dense = (7168 + 36864) + (18432 + 7168);
+  EXPECT_EQ(adapter_parameter_count(m, {16}), 16 * (61 * attention + 3 * dense + 58 * 257 * expert));
+  EXPECT_EQ(adapter_parameter_count(m, {16, false, true, false, false}), 16 * 61 * (16384 + 7168));
+  EXPECT_EQ(adapter_parameter_count(m, {16, false, false, false, true}),
+            16 * (3 * std::int64_t{18432 + 7168} + 58 * 257 * std::int64_t{2048 + 7168}));
+}
+
 // As above, in multiply-adds of a token: products forward and for their inputs, attention forward and twice backward,
 // the adapters' own products thrice; without what comes before the first adapter of the first layer.
 TEST(ModelFlops, OfAdaptersHaveNoGradientsOfFrozenWeights) {
@@ -411,6 +424,20 @@ TEST(ModelFlops, OfAdaptersHaveNoGradientsOfFrozenWeights) {
   EXPECT_DOUBLE_EQ(flops(proj_alone), all + own(proj_alone) - qkv - proj - 2 * scores - 16 * 4096.0);
   EXPECT_EQ(model_flops(m, 2, 8192, {}), model_flops(m, 2, 8192));
   EXPECT_NE(flop_formula(m, 8192, mlp).find("no gradients of frozen weights"), std::string::npos);
+}
+
+// Mixtral 8x7B: a token goes through the router and two of eight experts of 4096 to 28672 and 14336 to 4096, and
+// through these experts' adapters.
+TEST(ModelFlops, OfAdaptersOfExpertsAreOfThoseThatATokenChooses) {
+  const Model m = preset("mixtral-8x7b");
+  const double qkv = 4096.0 * 6144, proj = 4096.0 * 4096, router = 4096.0 * 8, up = 2 * 4096.0 * 28672,
+               down = 2 * 4096.0 * 14336, scores = 2 * 8192.0 * 4096, head = 4096.0 * 32000;
+  const double all = 2 * (32 * (qkv + proj + router + up + down) + head) + 3 * 32 * scores;
+  const auto flops = [&](const Adapters& adapters) { return model_flops(m, 2, 8192, adapters) / (2 * 2 * 8192); };
+  const double attention = 4096 + 6144 + 4096 + 4096, experts = 2 * (4096.0 + 28672 + 14336 + 4096);
+  EXPECT_DOUBLE_EQ(flops({16}), all + 3 * 32 * 16 * (attention + experts) - qkv - 16 * 4096.0);
+  EXPECT_DOUBLE_EQ(flops({16, false, false, true, true}),
+                   all + 3 * 32 * 16 * experts - qkv - proj - router - up - 2 * scores - 2 * 16 * 4096.0);
 }
 
 TEST(ModelFlops, OfTheConvolutionalNetworkFollowsTheMapSizes) {

@@ -100,6 +100,41 @@ TEST(PackedDocuments, EqualOnesHaveTheMeanOfSquaresOverThatOfLengths) {
               100 * std::exp(0.25), 2);
 }
 
+// Of documents of 8, 12 and 4 tokens, cut into four: ranks have the first and the last quarter, and the two between;
+// all see as many pairs. Every token is on one rank.
+TEST(PackedDocuments, ARingHasTwoChunksOfEachDocument) {
+  Training t;
+  t.seq_len = 24, t.documents = Documents::table, t.document_lengths = {8, 12, 4};
+  Plan plan;
+  plan.context = 2;
+  for (std::int64_t example = 0; example < 20; ++example) {
+    std::vector<int> times(24, 0);
+    std::vector<std::int64_t> pairs;
+    for (int rank = 0; rank < 2; ++rank) {
+      const std::vector<TokenRun> held = held_tokens(plan, t, example, rank);
+      pairs.push_back(document_pairs(t, example, held));
+      std::int64_t first = 0;
+      std::size_t run = 0;
+      for (const std::int64_t length : document_lengths(t, example)) {
+        const std::int64_t chunk = length / 4;
+        for (const std::int64_t place : {rank, 3 - rank}) {
+          EXPECT_EQ(held[run].first, first + place * chunk);
+          EXPECT_EQ(held[run++].count, chunk);
+        }
+        first += length;
+      }
+      EXPECT_EQ(run, held.size());
+      for (const TokenRun& r : held)
+        for (std::int64_t i = r.first; i < r.first + r.count; ++i) ++times[static_cast<std::size_t>(i)];
+    }
+    EXPECT_EQ(times, std::vector<int>(24, 1));
+    EXPECT_EQ(pairs[0], pairs[1]);
+    EXPECT_EQ(pairs[0] + pairs[1], document_pairs(t, example, {{0, 24}}));
+  }
+  plan.context_kind = ContextKind::all_gather;
+  EXPECT_EQ(held_tokens(plan, t, 0, 1).size(), 2U) << "of the whole row";
+}
+
 TEST(PackedDocuments, RulesNameTheKey) {
   const auto found = [](const std::string& rest) { return problems("rehearse: 1\n" + kSmallModel + rest); };
   using List = std::vector<std::string>;
@@ -120,11 +155,28 @@ TEST(PackedDocuments, RulesNameTheKey) {
       (List{"3:29 training.document_length: belongs to documents: fixed, uniform or lognormal (or leave it out)"}));
   EXPECT_EQ(found("training: {documents: fixed, document_length: 40, document_sigma: 2}\n"),
             (List{"3:67 training.document_sigma: belongs to documents: lognormal (or leave it out)"}));
-  const List ring = found(
-      "cluster: {gpus: 2}\nplan: {context: 2}\ntraining: {documents: fixed, document_length: 40, seq_len: 128}\n");
-  ASSERT_EQ(ring.size(), 1U);
-  EXPECT_NE(ring[0].find("plan.context: context_kind: ring passes keys on in steps of equal work"), std::string::npos)
-      << ring[0];
+  const auto ring = [&](const std::string& documents, const std::string& plan = "") {
+    return found("cluster: {gpus: 2}\nplan: {context: 2" + plan +
+                 "}\ntraining: {seq_len: 128, documents: " + documents + "}\n");
+  };
+  EXPECT_EQ(ring("fixed, document_length: 40"), List{});
+  EXPECT_EQ(ring("table, document_lengths: [8, 60]"), List{});
+  EXPECT_EQ(
+      ring("table, document_lengths: [8, 61]"),
+      (List{"5:66 training.document_lengths[1]: a document of 61 tokens does not divide into 2 * context = 4 equal "
+            "chunks; nearest that do: 60 or 64"}));
+  EXPECT_EQ(ring("fixed, document_length: 42").size(), 1U);
+  const List drawn = ring("uniform, document_length: 40");
+  ASSERT_EQ(drawn.size(), 1U);
+  EXPECT_NE(
+      drawn[0].find("training.documents: context_kind: ring cuts each document into 2 * context = 4 equal chunks"),
+      std::string::npos)
+      << drawn[0];
+  const List rows = ring("fixed, document_length: 40", ", micro_batch: 2");
+  ASSERT_EQ(rows.size(), 1U);
+  EXPECT_NE(rows[0].find("plan.micro_batch: micro_batch = 2: context_kind: ring cuts the documents of one row"),
+            std::string::npos)
+      << rows[0];
   EXPECT_EQ(problems("rehearse: 1\nmodel: {family: mlp, widths: [4, 3]}\ntraining: {documents: fixed, document_length: "
                      "4}\n")
                 .size(),

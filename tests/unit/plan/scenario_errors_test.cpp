@@ -155,8 +155,10 @@ TEST(ScenarioErrors, AdaptersAreRefusedWhereThereAreNone) {
     return found.empty() ? "" : found[0].substr(found[0].find(' ') + 1);
   };
   const std::string with = "training: {lora_rank: 4}\n", at = "training.lora_rank: lora_rank = 4: ";
-  const std::string family = " (lora_rank: 0, or a model of family gpt or llama)";
-  EXPECT_EQ(refused("rehearse: 1\nmodel: moe-tiny\n" + with), at + "experts and routers have no adapters yet" + family);
+  const std::string family = " (lora_rank: 0, or a model of family gpt, llama or moe)";
+  const std::string narrow =
+      at + "products of experts and latent attention in 8 bits have no adapters beside them yet (precision: bf16)";
+  EXPECT_EQ(refused("rehearse: 1\nmodel: moe-tiny\n" + with, {"training.precision=fp8"}), narrow);
   EXPECT_EQ(refused("rehearse: 1\nmodel: bert-tiny\n" + with),
             at + "blocks with their norms behind their sums have no adapters yet" + family);
   for (const char* model : {"cnn-cifar", "mlp-mnist"})
@@ -164,8 +166,9 @@ TEST(ScenarioErrors, AdaptersAreRefusedWhereThereAreNone) {
               at + "adapters are of a transformer's blocks, which this model has none of" + family);
   EXPECT_EQ(refused("rehearse: 1\nmodel: {preset: llama-tiny, kv_heads: 4, kv_lora_rank: 16, qk_nope_head_dim: 8, "
                     "qk_rope_head_dim: 4, v_head_dim: 8}\n" +
-                    with),
-            at + "latent attention (kv_lora_rank = 16) has no adapters yet (lora_rank: 0, or kv_lora_rank: 0)");
+                        with,
+                    {"training.precision=fp8"}),
+            narrow);
   EXPECT_EQ(problems(small(with), {"training.precision=fp8"}), Texts{});
   const Texts performed = problems(small(with), {"training.precision=fp8"}, Purpose::perform);
   ASSERT_EQ(performed.size(), 1U) << testing::PrintToString(performed);
@@ -286,9 +289,13 @@ TEST(ScenarioErrors, ExpertsMustDivideOverRanksThatHoldTheSame) {
             (Texts{"2:200 model.groups_per_token: a token chooses 4 of 3 groups"}));
   EXPECT_EQ(spread("expert: 4", ", expert_groups: 12, groups_per_token: 1"),
             (Texts{"2:201 model.groups_per_token: a token is sent to 2 experts, and 1 of 12 groups have 1"}));
-  EXPECT_EQ(spread("recompute: ops").size(), 1U);
-  EXPECT_EQ(spread("expert: 2", "", "framework: torch-fsdp2\n"),
-            (Texts{"4:16 plan.expert: framework torch-fsdp2 does not spread experts over ranks (leave plan.expert out, "
+  EXPECT_EQ(spread("recompute: ops"), Texts{});
+  EXPECT_EQ(spread("expert: 2, zero: 3, recompute: ops", "", "framework: torch-fsdp2\n"), Texts{});
+  EXPECT_EQ(spread("expert: 2, recompute: ops, overlap_expert_exchange: true"),
+            (Texts{"4:60 plan.overlap_expert_exchange: frameworks that recompute by ops do not while another "
+                   "micro-batch fills the exchanges (recompute: selective or none)"}));
+  EXPECT_EQ(spread("expert: 2", "", "framework: torch-fsdp\n"),
+            (Texts{"4:16 plan.expert: framework torch-fsdp does not spread experts over ranks (leave plan.expert out, "
                    "or choose another framework)"}));
   EXPECT_EQ(spread("tensor: 8", ", ffn_hidden: 60, dense_layers: 1").size(), 2U) << "heads, and the common width 12";
   EXPECT_EQ(problems(small("cluster: {gpus: 2}\nplan: {expert: 2}\n")),
