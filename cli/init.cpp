@@ -85,19 +85,30 @@ struct Candidate {
   std::string recompute = "none";
   int context = 1;
   bool sequence_parallel = false;  // what tensor groups do not split they split by tokens
+  int expert = 1;
   int replicas(int gpus) const { return gpus / (tensor * pipeline * context); }
 };
 
-// From what costs least time to what needs least memory, a judgement: replicas, then sharded optimizer state,
-// parameters sharded over a node's worth, tensor parallelism inside a node, pipelines over nodes, and each with
-// recomputation; last, for long sequences, those over several nodes.
+// From what costs least time to what needs least memory, a judgement: replicas, then sharded optimizer state, experts
+// spread over a node where the model has any, parameters sharded over a node's worth, tensor parallelism inside a node,
+// pipelines over nodes, and each with recomputation; last, for long sequences, those over several nodes.
 std::vector<Candidate> candidates(const Machine& m) {
   std::vector<Candidate> list = {{1, 1, 0}};
-  if (m.gpus > 1) list.insert(list.end(), {{1, 1, 1}, {1, 1, 3}});
-  for (const char* recompute : {"none", "full"})
+  if (m.gpus > 1) list.push_back({1, 1, 1});
+  const auto spread_experts = [&](const char* recompute) {
+    for (int pipeline = 1; m.a_node > 1 && pipeline <= 16; pipeline *= 2)
+      for (const int zero : {1, 2})
+        if ((zero == 1 || pipeline == 1) && m.gpus % (m.a_node * pipeline) == 0)
+          list.push_back({1, pipeline, zero, recompute, 1, false, m.a_node});
+  };
+  spread_experts("none");
+  if (m.gpus > 1) list.push_back({1, 1, 3});
+  for (const char* recompute : {"none", "full"}) {
+    if (recompute == std::string_view("full")) spread_experts(recompute);
     for (int pipeline = 1; pipeline <= std::min(m.gpus, 64); pipeline *= 2)
       for (int tensor = 1; tensor <= m.a_node && tensor * pipeline <= m.gpus; tensor *= 2)
         list.push_back({tensor, pipeline, m.gpus > tensor * pipeline ? 1 : 0, recompute, 1, tensor > 1});
+  }
   if (m.gpus > 1) list.push_back({1, 1, 3, "full"});
   for (int tensor = 2; tensor <= m.a_node && tensor < m.gpus; tensor *= 2)
     list.push_back({tensor, 1, 3, "full", 1, true});
@@ -124,6 +135,7 @@ std::string value_of(const std::string& key, const Candidate& c, const Machine& 
   if (key == "plan.tensor") return fmt::to_string(c.tensor);
   if (key == "plan.pipeline") return fmt::to_string(c.pipeline);
   if (key == "plan.context" && c.context > 1) return fmt::to_string(c.context);
+  if (key == "plan.expert" && c.expert > 1) return fmt::to_string(c.expert);
   if (key == "plan.sequence_parallel" && c.sequence_parallel) return "true";
   if (key == "plan.schedule") return "1f1b";
   if (key == "plan.micro_batch") return "1";

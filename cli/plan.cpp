@@ -123,6 +123,8 @@ reports::Advice advice_of(const search::Request& request, const search::Outcome&
   advice.capacity_bytes = found.room_bytes;
   advice.objective = plan.objective;
   advice.proven = found.proven;
+  advice.all_read = std::none_of(found.plans.begin(), found.plans.end(),
+                                 [](const search::Plan& p) { return p.status == search::Status::unsettled; });
   if (objective == search::Objective::cost) advice.verb = "costs", advice.more = "more";
   if (objective == search::Objective::energy) advice.verb = "needs", advice.more = "more energy";
   for (const search::KindEvidence& kind : found.kinds) {

@@ -94,7 +94,10 @@ void ds_optimizer(Said& said, DsJson& config) {
     params["eps"] = t.eps;
   }
   params["weight_decay"] = t.weight_decay;
-  config["optimizer"] = {{"type", t.optimizer == plan::OptimizerKind::sgd ? "SGD" : "AdamW"}, {"params", params}};
+  const char* type = t.optimizer == plan::OptimizerKind::sgd    ? "SGD"
+                     : t.optimizer == plan::OptimizerKind::lamb ? "Lamb"
+                                                                : "AdamW";
+  config["optimizer"] = {{"type", type}, {"params", params}};
   // Without its type the warm-up is logarithmic (runtime/lr_schedules.py, WarmupLR).
   if (t.warmup_steps > 0)
     config["scheduler"] = {
@@ -266,10 +269,10 @@ void take_ds_optimizer(Taken& taken) {
   taken.row({"training.clip", "gradient_clipping", Mapped::number});
   if (const auto type = taken.text("optimizer.type")) {
     const Setting* at = taken.find("optimizer.type");
-    const bool sgd = *type == "SGD" || *type == "sgd";
-    if (!sgd && type->find("dam") == std::string::npos)
+    const bool sgd = *type == "SGD" || *type == "sgd", lamb = *type == "Lamb" || *type == "lamb";
+    if (!sgd && !lamb && type->find("dam") == std::string::npos)
       taken.assume(fmt::format("adamw, not {}, which no key has", one_line(*type)));
-    taken.put("training.optimizer", sgd ? "sgd" : "adamw", at);
+    taken.put("training.optimizer", sgd ? "sgd" : lamb ? "lamb" : "adamw", at);
     if (sgd) taken.row({"training.momentum", "optimizer.params.momentum", Mapped::number});
   }
   taken.row({"training.lr", "optimizer.params.lr", Mapped::number});

@@ -192,6 +192,7 @@ void add_optimizer(Said& said, std::vector<Argument>& out) {
   }
   if (t.optimizer == plan::OptimizerKind::adafactor) said.left_out("training.optimizer", "adafactor: adam or sgd");
   if (t.optimizer == plan::OptimizerKind::muon) said.left_out("training.optimizer", "muon: adam or sgd");
+  if (t.optimizer == plan::OptimizerKind::lamb) said.left_out("training.optimizer", "lamb: adam or sgd");
   if (t.moments == plan::MomentsKind::int8) said.left_out("training.moments", "int8: fp32, fp16, bf16 or fp8");
   const bool narrow = t.moments == plan::MomentsKind::bf16 && t.optimizer != plan::OptimizerKind::sgd;
   const bool on_hosts = offloads_optimizer(said);
@@ -255,6 +256,7 @@ const std::vector<FieldRow>& megatron_plan_rows() {
        {{"ring", "p2p"}, {"all_to_all", "a2a"}, {"all_gather", "allgather"}}},
       {"plan.expert", "expert-model-parallel-size", Mapped::integer, "1"},
       {"plan.sequence_parallel", "sequence-parallel", Mapped::flag, "false"},
+      {"plan.async_tensor_parallel", "tp-comm-overlap", Mapped::flag, "false"},
       {"plan.overlap_grad_reduce", "overlap-grad-reduce", Mapped::flag, "false"},
       {"plan.overlap_param_gather", "overlap-param-gather", Mapped::flag, "false"},
       {"plan.fused_weight_gradient", "no-gradient-accumulation-fusion", Mapped::no_flag, "true"},
@@ -308,6 +310,11 @@ MegatronArguments megatron_arguments(Said& said) {
     a.parallel.push_back({p.fused_latent_rope ? "enable-experimental" : "no-rope-fusion", ""});
   }
   add_rank_order(said, a.parallel);
+  if (said.scenario().training.packs()) {
+    said.said("training.documents");
+    a.training.push_back({"reset-position-ids", ""});
+    a.training.push_back({"reset-attention-mask", ""});
+  }
   megatron_rows(said, megatron_training_rows(), a.training);
   const plan::Training& t = said.scenario().training;
   if (t.lr_schedule == "cosine") a.training.push_back({"min-lr", fmt::format("{:.15g}", t.lr * plan::kCosineEnd)});

@@ -64,16 +64,20 @@ std::string toml_number(double value) {
 
 Section titan_parallelism(Said& said) {
   const Plan& p = said.scenario().plan;
-  for (const char* key :
-       {"plan.zero", "plan.zero_group", "plan.tensor", "plan.pipeline", "plan.context", "plan.expert",
-        "plan.context_kind", "plan.sequence_parallel", "plan.schedule", "plan.chunks", "plan.embedding_as_layer"})
+  for (const char* key : {"plan.zero", "plan.zero_group", "plan.tensor", "plan.pipeline", "plan.context", "plan.expert",
+                          "plan.context_kind", "plan.sequence_parallel", "plan.async_tensor_parallel", "plan.schedule",
+                          "plan.chunks", "plan.embedding_as_layer"})
     said.said(key);
   Section out{"parallelism", {}};
   const auto add = [&](const char* key, std::string value) { out.lines.emplace_back(key, std::move(value)); };
-  const std::int64_t replicas = p.zero == 0 ? p.data : p.replicas;
+  // Experts are spread over ranks that FSDP2 shards over (distributed/parallel_dims.py).
+  const std::int64_t sharded = p.expert_replicas();
+  if (p.zero == 0 && sharded > 1)
+    said.left_out("plan.zero", fmt::format("0: FSDP2 shards over the {} ranks that experts are spread over", sharded));
+  const std::int64_t replicas = p.zero == 0 ? p.data / sharded : p.replicas;
   add("data_parallel_replicate_degree", fmt::format("{}", replicas));
   add("data_parallel_shard_degree", fmt::format("{}", p.data / replicas));
-  if (p.zero > 0) add("fsdp_reshard_after_forward", toml_text(p.zero == 3 ? "always" : "never"));
+  if (p.zero > 0 || sharded > 1) add("fsdp_reshard_after_forward", toml_text(p.zero == 3 ? "always" : "never"));
   // With stages gradients are whole until the last backward, which reduces them (take_titan_parallelism).
   if (p.zero == 1 && p.pipeline == 1) said.left_out("plan.zero", "1: FSDP2 that keeps what it gathered is ZeRO-2");
   if (p.zero == 2 && p.pipeline > 1) said.left_out("plan.zero", "2: FSDP2 with stages keeps gradients whole, ZeRO-1");
@@ -83,6 +87,7 @@ Section titan_parallelism(Said& said) {
   if (p.tensor > 1 && !p.sequence_parallel)
     said.left_out("plan.sequence_parallel", "false: tensor parallelism of torchtitan has it");
   if (p.tensor == 1 && p.sequence_parallel) said.left_out("plan.sequence_parallel", "true, without tensor parallelism");
+  if (p.async_tensor_parallel) add("enable_async_tensor_parallel", "true");
   add("pipeline_parallel_degree", fmt::format("{}", p.pipeline));
   if (p.pipeline > 1) {
     const std::string schedule = said.value("plan.schedule");
@@ -109,6 +114,10 @@ Section titan_parallelism(Said& said) {
           toml_text(p.context_kind == plan::ContextKind::ring ? "alltoall" : "allgather"));
   }
   if (p.expert > 1) add("expert_parallel_degree", fmt::format("{}", p.expert));
+  if (p.expert > 1 && p.tensor > 1) {
+    said.said("plan.expert_tensor");
+    add("expert_tensor_parallel_degree", fmt::format("{}", p.whole_experts() ? 1 : p.tensor));
+  }
   return out;
 }
 
@@ -206,6 +215,7 @@ std::vector<Section> titan_sections(Said& said) {
     said.left_out("training.optimizer", "sgd: Adam or AdamW"), said.left_out("training.momentum", "of sgd");
   if (t.optimizer == plan::OptimizerKind::adafactor) said.left_out("training.optimizer", "adafactor: Adam or AdamW");
   if (t.optimizer == plan::OptimizerKind::muon) said.left_out("training.optimizer", "muon: Adam or AdamW");
+  if (t.optimizer == plan::OptimizerKind::lamb) said.left_out("training.optimizer", "lamb: Adam or AdamW");
   optimizer.lines = {{"name", toml_text("AdamW")},    {"lr", toml_number(t.lr)},
                      {"beta1", toml_number(t.beta1)}, {"beta2", toml_number(t.beta2)},
                      {"eps", toml_number(t.eps)},     {"weight_decay", toml_number(t.weight_decay)}};
@@ -359,10 +369,16 @@ void take_titan_parallelism(Taken& taken, const ImportHints& hints) {
                                   {"parallelism.context_parallel_degree", "plan.context"},
                                   {"parallelism.expert_parallel_degree", "plan.expert"}})
     if (taken.has(key)) taken.put(ours, fmt::format("{}", degree(key)), taken.find(key));
+  const char* expert_tensor = "parallelism.expert_tensor_parallel_degree";
+  if (tensor > 1 && degree("parallelism.expert_parallel_degree") > 1) {
+    taken.put("plan.expert_tensor", fmt::format("{}", degree(expert_tensor)), taken.find(expert_tensor));
+    if (!taken.has(expert_tensor)) taken.assume("expert_tensor_parallel_degree 1, torchtitan's default");
+  }
   if (tensor > 1) {
     const bool off =
         taken.has("parallelism.enable_sequence_parallel") && !taken.flag("parallelism.enable_sequence_parallel");
     taken.put("plan.sequence_parallel", off ? "false" : "true", taken.find("parallelism.tensor_parallel_degree"));
+    taken.row({"plan.async_tensor_parallel", "parallelism.enable_async_tensor_parallel", Mapped::flag, "false"});
   }
   if (context > 1)
     taken.row({"plan.context_kind",

@@ -93,11 +93,12 @@ std::string advice_kind(const Advice& advice) {
 
 std::string advice_against(const Advice& a, const SimplerKind& kind) {
   const std::string plans = grouped(static_cast<double>(kind.plans));
-  if (kind.plans == 0) return "no such plan in this space";
+  if (kind.plans == 0)
+    return a.all_read ? "no such plan in this space" : "no such plan was read before the time was over";
   if (fits(kind)) return best_words(a, kind);
   if (too_large(kind))
-    return fmt::format("none of {} plans fits; the least needs {} of {}, {:.2g} times as much", plans,
-                       bytes(kind.least_bytes), bytes(a.capacity_bytes),
+    return fmt::format("none of {} plans{} fits; the least needs {} of {}, {:.2g} times as much", plans,
+                       a.all_read ? "" : " that were read in time", bytes(kind.least_bytes), bytes(a.capacity_bytes),
                        static_cast<double>(kind.least_bytes) / static_cast<double>(a.capacity_bytes));
   return a.proven ? fmt::format("none of {} plans can be", plans)
                   : fmt::format("none of {} plans is known to be as good: a limit ended the search", plans);
@@ -107,7 +108,7 @@ std::string advice_reason(const Advice& a) {
   REHEARSE_CHECK(a.known, "advice of nothing");
   std::string text = lead(a);
   if (const SimplerKind* simpler = nearest_simpler(a)) {
-    if (too_large(*simpler))
+    if (too_large(*simpler) && a.all_read)
       text += fmt::format(". Simpler ones do not fit: {} would need {} at the least", kind_name(simpler->kind),
                           bytes(simpler->least_bytes));
     else if (fits(*simpler))

@@ -25,6 +25,7 @@ struct Advice {
   double objective = 0;                         // of the plan to take
   std::string verb = "takes", more = "longer";  // "the best takes 12% longer"
   bool proven = true;                           // else simpler kinds were not all looked at
+  bool all_read = true;                         // else a limit of time ended the search before it had read all plans
   std::vector<SimplerKind> simpler;             // simpler kinds than its own
 };
 

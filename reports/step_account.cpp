@@ -24,11 +24,14 @@ using result::StoredResult;
 
 constexpr int kDeepest = 64;  // waits that lead from one to the next: more than a step has streams
 
+// By the group that trades, or where the name of its kind is not its own, by that kind.
 Share exposed(std::string_view axis) {
-  if (axis == "tensor") return Share::exposed_tensor;
+  if (axis == "tensor" || axis == "key_head") return Share::exposed_tensor;
   if (axis == "context") return Share::exposed_context;
-  if (axis == "expert") return Share::exposed_expert;
-  if (axis == "data") return Share::exposed_data;
+  if (axis == "expert" || axis == "tables") return Share::exposed_expert;
+  if (axis == "data" || axis == "expert_data" || axis == "replica" || axis == "batch_norm" ||
+      axis.starts_with("copies"))
+    return Share::exposed_data;
   if (axis == "input") return Share::exposed_input;
   if (axis == "pipeline" || axis == "embedding") return Share::exposed_pipeline;
   return Share::other;
@@ -39,7 +42,8 @@ Share share_of_op(const OpText& op) {
   if (op.stream == "to_device" && op.phase == "param_gather") return Share::exposed_data;  // to be gathered
   if (op.stream == "cpu" || (op.phase == "optimizer" && (op.stream == "to_host" || op.stream == "to_device")))
     return Share::optimizer;  // the optimizer's step on the host, and the copies there and back
-  return op.kind == "host_sync" ? Share::host : exposed(op.group.empty() ? op.stream : op.group);
+  return op.kind == "host_sync" ? Share::host
+                                : exposed(op.group.empty() || op.group == "routing" ? op.stream : op.group);
 }
 
 // Whom a transfer waits for if the file does not say (before the column waited_for): members of groups within a stage

@@ -60,6 +60,8 @@ void add(Hash& hash, const program::Buffer& b) {
   hash.add(b.offset);
   hash.add(b.shard_stride);
   hash.add(b.shard_axes.bits());
+  hash.add(b.turn);
+  hash.add(b.parts);
   hash.add(b.init.kind);
   hash.add(b.init.scale);
   hash.add(b.init.global_shape);

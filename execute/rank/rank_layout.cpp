@@ -9,9 +9,11 @@
 namespace rehearse::execute {
 
 RankLayout::RankLayout(const Run& run, int rank) : run_(run), rank_(rank), timeline_(run.timeline(rank)) {
-  for (const program::Buffer& b : timeline_.role->buffers)
-    shift_.push_back(
-        b.is_view() ? (b.offset + run.grid.position(rank, b.shard_axes) * b.shard_stride) * size_of(b.dtype) : 0);
+  for (const program::Buffer& b : timeline_.role->buffers) {
+    const std::int64_t place = run.grid.position(rank, b.shard_axes);
+    const std::int64_t part = b.parts > 0 ? (place + b.turn) % b.parts : place;
+    shift_.push_back(b.is_view() ? (b.offset + part * b.shard_stride) * size_of(b.dtype) : 0);
+  }
   for (const program::Group& g : run.program.groups)
     members_.push_back(run.grid.members(rank, g.axes, g.pipeline_only, g.tensor_block));
 }

@@ -4,7 +4,7 @@
 // to be done when an op starts. An op that conflicts with an earlier access on another stream (one of the two writes)
 // and whose clock does not cover it gets a wait for that op's event. An event wait refers to the latest record before
 // it, so one wait in the body serves every slot that runs it. Conflicts are found per buffer instance, views as their
-// base.
+// base, but for the parts of a base that is cut (Buffer::parts).
 //
 // Releases. A non-persistent instance is released by the op that touches it last in program order. All instances of a
 // buffer must agree, which holds because slots of one body differ only in their micro-batch; check_accesses.cpp checks
@@ -36,12 +36,21 @@ struct Based {
   BufferId base;
   int delta;          // of micro-batches
   Lifetime lifetime;  // the base's
+  int first, last;    // of the base's parts
 };
+
+// Of each base, into how many parts it is cut.
+std::vector<int> parts_of(const Role& role) {
+  std::vector<int> parts(role.buffers.size(), 1);
+  for (const Buffer& b : role.buffers)
+    if (b.parts > 0) parts[static_cast<std::size_t>(b.base)] = b.parts;
+  return parts;
+}
 
 // The operands of all ops of a role, found once for as often as ops are walked over.
 class BasedOperands {
  public:
-  explicit BasedOperands(const Role& role) {
+  explicit BasedOperands(const Role& role) : parts_(parts_of(role)) {
     for (const auto& body : role.bodies) {
       first_op_.push_back(reads_.size());
       for (const Op& op : body.ops) {
@@ -72,10 +81,15 @@ class BasedOperands {
     for (const Operand& o : operands) {
       const Buffer& b = role.buffers[static_cast<std::size_t>(o.buffer)];
       const BufferId base = b.is_view() ? b.base : o.buffer;
-      all_.push_back({base, o.micro_batch_delta, role.buffers[static_cast<std::size_t>(base)].lifetime});
+      const Lifetime lifetime = role.buffers[static_cast<std::size_t>(base)].lifetime;
+      if (b.parts > 0)
+        all_.push_back({base, o.micro_batch_delta, lifetime, b.turn, b.turn});
+      else
+        all_.push_back({base, o.micro_batch_delta, lifetime, 0, parts_[static_cast<std::size_t>(base)] - 1});
     }
   }
 
+  std::vector<int> parts_;
   std::vector<Based> all_;
   std::vector<std::size_t> reads_, writes_;  // by op, in all_; of reads one more at the end
   std::vector<std::size_t> first_op_;        // by body, in these two
@@ -114,12 +128,16 @@ class Orderer {
     waits_.resize(refs_.size());
     latest_.resize(refs_.size(), Clock{});
     for (const auto& [op, earlier] : extra) add_wait(index(op), index(earlier));
-    std::size_t instances = 0;
-    for (const Buffer& b : role.buffers) {
-      first_state_.push_back(instances);
-      if (!b.is_view()) instances += b.lifetime == Lifetime::micro_batch ? static_cast<std::size_t>(micro_batches) : 1;
+    parts_ = parts_of(role);
+    std::size_t states = 0;
+    for (std::size_t i = 0; i < role.buffers.size(); ++i) {
+      const Buffer& b = role.buffers[i];
+      first_state_.push_back(states);
+      if (b.is_view()) continue;
+      const std::size_t instances = b.lifetime == Lifetime::micro_batch ? static_cast<std::size_t>(micro_batches) : 1;
+      states += instances * static_cast<std::size_t>(parts_[i]);
     }
-    state_.resize(instances);
+    state_.resize(states);
   }
 
   void walk() {
@@ -157,11 +175,15 @@ class Orderer {
     if (std::find(waits.begin(), waits.end(), earlier) == waits.end()) waits.push_back(earlier);
   }
 
-  InstanceState& state(const Based& operand, const Slot& slot) {
+  // Of the parts that an operand covers.
+  std::span<InstanceState> states(const Based& operand, const Slot& slot) {
     const int micro_batch = operand.lifetime == Lifetime::micro_batch ? slot.micro_batch + operand.delta : 0;
     // Instances that follow one another (slots, steps) lie in the same memory, so what was done with one orders the
     // first write of the next.
-    return state_[first_state_[static_cast<std::size_t>(operand.base)] + static_cast<std::size_t>(micro_batch)];
+    const auto base = static_cast<std::size_t>(operand.base);
+    const int part = micro_batch * parts_[base] + operand.first;
+    return {&state_[first_state_[base] + static_cast<std::size_t>(part)],
+            static_cast<std::size_t>(operand.last - operand.first + 1)};
   }
 
   static void join(Clock& into, const Clock& from) {
@@ -181,20 +203,22 @@ class Orderer {
       add_wait(op_index, access.op);
       join(clock, latest_[static_cast<std::size_t>(access.op)]);
     };
-    for (const Based& operand : operands_.reads(body, i)) order_after(state(operand, slot).write);
-    for (const Based& operand : operands_.writes(body, i)) {
-      const InstanceState& s = state(operand, slot);
-      order_after(s.write);
-      for (const Access& read : s.reads) order_after(read);
-    }
+    for (const Based& operand : operands_.reads(body, i))
+      for (const InstanceState& s : states(operand, slot)) order_after(s.write);
+    for (const Based& operand : operands_.writes(body, i))
+      for (const InstanceState& s : states(operand, slot)) {
+        order_after(s.write);
+        for (const Access& read : s.reads) order_after(read);
+      }
     clock[stream] = ++issued_[stream];
     const Access access{static_cast<int>(stream), issued_[stream], op_index};
-    for (const Based& operand : operands_.reads(body, i)) note_read(state(operand, slot), access);
-    for (const Based& operand : operands_.writes(body, i)) {
-      InstanceState& s = state(operand, slot);
-      s.write = access;
-      s.reads.clear();
-    }
+    for (const Based& operand : operands_.reads(body, i))
+      for (InstanceState& s : states(operand, slot)) note_read(s, access);
+    for (const Based& operand : operands_.writes(body, i))
+      for (InstanceState& s : states(operand, slot)) {
+        s.write = access;
+        s.reads.clear();
+      }
     if (role_.streams[stream].kind == StreamKind::host) {
       host_waited_ = true;
       join(host_, clock);
@@ -220,7 +244,8 @@ class Orderer {
   std::vector<std::vector<int>> waits_;  // of each op: the ops whose events it waits for
   std::vector<Clock> latest_;            // after each op's latest instance; zero if there was none
   std::vector<InstanceState> state_;
-  std::vector<std::size_t> first_state_;  // by base buffer, in state_
+  std::vector<int> parts_;                // by base buffer
+  std::vector<std::size_t> first_state_;  // by base buffer, in state_: by micro-batch, then by part
 };
 
 // The op whose launch the host is at when the device has come past `op`: a queue of the compute stream's launches

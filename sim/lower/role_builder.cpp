@@ -60,6 +60,30 @@ BufferId RoleBuilder::slice(const std::string& name, BufferId base, int parts, A
   return add_buffer({name, b.dtype, {n}, b.cls, b.lifetime, base, 0, n, axes, {}, b.on_host});
 }
 
+std::vector<BufferId> RoleBuilder::turns(BufferId base, int parts, AxisSet axes) {
+  const program::Buffer whole = buffer(base);
+  std::vector<std::int64_t> shape = whole.shape;
+  REHEARSE_CHECK(!whole.is_view() && shape.front() % parts == 0, "{} does not split in {}", whole.name, parts);
+  shape.front() /= parts;
+  const std::int64_t elements = whole.elements() / parts;
+  std::vector<BufferId> out;
+  for (int turn = 0; turn < parts; ++turn)
+    out.push_back(add_buffer({whole.name + ".turn" + std::to_string(turn),
+                              whole.dtype,
+                              shape,
+                              whole.cls,
+                              whole.lifetime,
+                              base,
+                              0,
+                              elements,
+                              axes,
+                              {},
+                              whole.on_host,
+                              turn,
+                              parts}));
+  return out;
+}
+
 BodyId RoleBuilder::begin_body(const std::string& name) {
   role_.bodies.push_back({name, {}});
   drafts_.emplace_back();

@@ -53,6 +53,9 @@ class RoleBuilder {
   BufferId view(const std::string& name, BufferId base, std::int64_t offset, std::vector<std::int64_t> shape);
   // The 1/parts slice of `base` that belongs to our place among the ranks that differ from us on `axes` only.
   BufferId slice(const std::string& name, BufferId base, int parts, AxisSet axes);
+  // Of `base`, rows [parts * n, width], the parts [n, width] by turn: ours among the ranks that differ from us on
+  // `axes` only, then the next one's, and so on around.
+  std::vector<BufferId> turns(BufferId base, int parts, AxisSet axes);
   const program::Buffer& buffer(BufferId id) const { return role_.buffers[static_cast<std::size_t>(id)]; }
 
   // Bodies. Ops go to the current body with the current phase; names get a suffix so that they are unique in the body.

@@ -455,8 +455,10 @@ std::vector<Slot> StageLowering::sample_slots(const std::vector<Slot>& all, int 
   for (const Slot& slot : all) bodies.insert(slot.body);
   int least = schedule().sample_micro_batches(place(), micro_batches);
   // Copies out and back meet where a forward is followed by its own backward, which one round of micro-batches does not
-  // show.
-  if (context_.plan().offload_activations) least = std::max(least, 2 * static_cast<int>(context_.stages));
+  // show; nor does it show a backward right behind a forward that is not the first.
+  const bool later = std::any_of(chunks_.begin(), chunks_.end(),
+                                 [](const Chunk& chunk) { return chunk.forward != chunk.forward_first; });
+  if (context_.plan().offload_activations || later) least = std::max(least, 2 * static_cast<int>(context_.stages));
   for (int n = least;; n += static_cast<int>(context_.stages)) {
     std::vector<Slot> sample = slots(std::min(n, micro_batches));
     if (!overlaps() || n >= micro_batches) return sample;

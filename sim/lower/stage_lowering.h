@@ -76,7 +76,8 @@ class StageLowering {
     return plan::schedule_of(context_.plan().schedule, context_.stages);
   }
   plan::PipelinePlace place() const {
-    return {stage_, static_cast<int>(context_.stages), static_cast<int>(chunks_.size()), overlaps()};
+    return {stage_, static_cast<int>(context_.stages), static_cast<int>(chunks_.size()), overlaps(),
+            context_.profile().alternates_in_one_round};
   }
   // A forward and the backward behind it run beside one another.
   bool overlaps() const { return context_.plan().overlap_expert_exchange && !context_.plan().forward_only; }

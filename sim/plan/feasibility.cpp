@@ -55,6 +55,7 @@ class Rules {
       experts();
       check_encoder(sections_, s_, [this](const char* path) { return sound(path); });
       check_adapters(sections_.training, s_, [this](const char* path) { return sound(path); });
+      check_async_tensor(sections_.plan, s_, [this](const char* path) { return sound(path); });
     }
     const bool batch_known = ranks_known && batch();
     const bool counted = batch_known && sections_.model_sound;
@@ -388,7 +389,7 @@ class Rules {
           "do: {}",
           e, all, plan.context > 1 ? " * context" : "", tensor > 1 ? " * tensor" : "", plan.data,
           plan.context > 1 ? fmt::format(" * {}", plan.context) : "", tensor > 1 ? fmt::format(" * {}", tensor) : "",
-          nearest_divisors(all, e, all)));
+          nearest_divisors(s_.model.experts > 0 ? std::gcd(all, s_.model.experts) : all, e, all)));
   }
 
   void experts() {
@@ -442,7 +443,7 @@ class Rules {
       problem("full recomputation would trade the rows of experts once more", "recompute: selective or none");
     // torchtitan's (distributed/dual_pipe_v.py, get_dual_pipe_v_flag).
     if (plan.recompute == Recompute::ops)
-      problem("frameworks that recompute by ops do not while another micro-batch fills the exchanges",
+      problem("op by op recomputation is torchtitan's, which refuses it where another micro-batch fills the exchanges",
               "recompute: selective or none");
     if (plan.zero == 3) problem("ZeRO-3 gathers the layers of one micro-batch at a time", "zero: 0, 1 or 2");
     const auto alternates = [&](const PipelineSchedule& s) { return s.alternates(plan.pipeline); };

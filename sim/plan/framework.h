@@ -48,8 +48,9 @@ struct FrameworkProfile {
   std::int64_t bucket_elements = 0;  // above 0: what `bucket` is, whatever the gradients' type
   bool layers_by_cost = false;       // plan.layers_per_stage: auto is by the cost of layers and head (layers_by_cost.h)
   // Lowering.
-  bool fused_weight_gradient = true;    // plan.fused_weight_gradient
-  bool fused_residual_gradient = true;  // norm backward adds the residual's gradient; false: a separate add kernel
+  bool fused_weight_gradient = true;     // plan.fused_weight_gradient
+  bool fused_residual_gradient = true;   // norm backward adds the residual's gradient; false: a separate add kernel
+  bool alternates_in_one_round = false;  // PipelinePlace's
   bool batched_point_to_point =
       false;                          // pipeline send and the next receive as one group op the compute stream waits for
   bool split_point_to_point = true;   // pipeline tensors sent as 1/tensor slices, gathered by the receiver

@@ -280,6 +280,17 @@ std::vector<Key> plan_keys() {
        .field = &Plan::overlap_tensor_backward,
        .framework = [](const FrameworkProfile& p) -> std::string { return yes(p.overlap_tensor_backward); },
        .in_result = true},
+      {.path = "plan.async_tensor_parallel",
+       .type = KeyType::boolean,
+       .fallback = "false",
+       .meaning =
+           "sequence parallelism: products go on with one rank's rows while another's are gathered or scattered "
+           "(Megatron's `--tp-comm-overlap`, torchtitan's `enable_async_tensor_parallel`); with "
+           "`overlap_tensor_backward` the gradient of a column-parallel layer's input is scattered whole, during "
+           "the product for its weights' gradient",
+       .example = "true",
+       .related = "plan.tensor plan.sequence_parallel plan.overlap_tensor_backward",
+       .field = &Plan::async_tensor_parallel},
       {.path = "plan.fused_weight_gradient",
        .type = KeyType::boolean,
        .origin = Default::framework,

@@ -108,9 +108,10 @@ struct Plan {
   Bytes bucket{25 << 20};           // gradient bytes a bucket; transfers start when it is full
   bool bucket_given = false;        // else it is the framework's
   bool overlap_grad_reduce = true, overlap_param_gather = true, overlap_tensor_backward = true;
-  bool fused_weight_gradient = true;  // weight gradients accumulate in the matmul
-  bool fused_latent_rope = true;      // latent attention: queries and keys are rotated and joined in one kernel
-  std::int64_t reuse_distance = 0;    // elements; 0: recomputed layers keep their weights for backward
+  bool async_tensor_parallel = false;  // products go on by parts of the rows beside what is gathered or scattered
+  bool fused_weight_gradient = true;   // weight gradients accumulate in the matmul
+  bool fused_latent_rope = true;       // latent attention: queries and keys are rotated and joined in one kernel
+  std::int64_t reuse_distance = 0;     // elements; 0: recomputed layers keep their weights for backward
   bool sequence_parallel = false;
   CudaGraphs cuda_graphs = CudaGraphs::none;
   FusedEpilogues fused_epilogues = FusedEpilogues::none;

@@ -164,7 +164,7 @@ void AccessWalk::lay_out() {
   for (std::size_t b = 0; b < role_.buffers.size(); ++b) {
     const Buffer& buffer = role_.buffers[b];
     const std::size_t base = buffer.is_view() ? static_cast<std::size_t>(buffer.base) : b;
-    const std::int64_t begin = buffer.is_view() ? buffer.offset : 0;
+    const std::int64_t begin = buffer.begin();
     cuts_[base].push_back(begin);
     cuts_[base].push_back(begin + buffer.elements());
     if (buffer.init.kind != Init::Kind::none) layouts_[base].ready = true;
@@ -191,7 +191,7 @@ Access AccessWalk::access_of(const Operand& operand) const {
   const Buffer& b = role_.buffers[static_cast<std::size_t>(operand.buffer)];
   const BufferId base = b.is_view() ? b.base : operand.buffer;
   const auto& cuts = cuts_[static_cast<std::size_t>(base)];
-  const std::int64_t begin = b.is_view() ? b.offset : 0;
+  const std::int64_t begin = b.begin();
   const auto lo = std::lower_bound(cuts.begin(), cuts.end(), begin) - cuts.begin();
   const auto hi = std::lower_bound(cuts.begin(), cuts.end(), begin + b.elements()) - cuts.begin();
   return {base, operand.micro_batch_delta, static_cast<int>(lo), static_cast<int>(hi - lo)};

@@ -89,8 +89,8 @@ class ReferenceCheck {
       const Buffer& base = role_.buffers[static_cast<std::size_t>(b.base)];
       if (base.is_view()) {
         what = fmt::format("is a view of '{}', which is a view itself", base.name);
-      } else if (b.offset < 0 || b.shard_stride < 0 || b.offset + b.elements() > base.elements()) {
-        what = fmt::format("views elements [{}, {}) of '{}', which has {}", b.offset, b.offset + b.elements(),
+      } else if (b.offset < 0 || b.shard_stride < 0 || b.turn < 0 || b.begin() + b.elements() > base.elements()) {
+        what = fmt::format("views elements [{}, {}) of '{}', which has {}", b.begin(), b.begin() + b.elements(),
                            base.name, base.elements());
       }
     }

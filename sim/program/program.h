@@ -60,15 +60,20 @@ struct Buffer {
   BufferClass cls = BufferClass::activation;
   Lifetime lifetime = Lifetime::slot;
   // View: elements [offset + n * shard_stride, + elements) of base, which is no view itself, on the rank that is n-th
-  // among those that differ from it on shard_axes only.
+  // among those that differ from it on shard_axes only; with `turn` n is that of the rank so many places further on,
+  // around. A base with views of several turns is cut into as many parts as there are such ranks: orders of its parts
+  // are found one by one.
   BufferId base = -1;
   std::int64_t offset = 0, shard_stride = 0;
   AxisSet shard_axes = {};  // of a persistent shard without a base: of those that hold the others
   Init init;
   // In the memory of the node's host, which its ranks share, and not in the device's; a view's is its base's.
   bool on_host = false;
+  int turn = 0, parts = 0;  // parts: into which turns cut the base; 0: this view is no such part
 
   bool is_view() const { return base >= 0; }
+  // Where a view begins in its base, on a rank that is first among those on shard_axes.
+  std::int64_t begin() const { return is_view() ? offset + turn * shard_stride : 0; }
   std::int64_t elements() const;
   std::int64_t bytes() const { return elements() * size_of(dtype); }
 };

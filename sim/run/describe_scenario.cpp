@@ -106,6 +106,7 @@ void describe_scenario(const plan::Scenario& scenario, const cluster::Cluster& c
                                 {"plan.recompute_norms", p.recompute_norms},
                                 {"plan.recompute_expert_activation", p.recompute_expert_activation},
                                 {"plan.weigh_in_experts", p.weigh_in_experts},
+                                {"plan.async_tensor_parallel", p.async_tensor_parallel},
                                 {"training.fp8_dispatch", t.fp8_dispatch},
                                 {"training.fp8_activation_input", t.fp8_activation_input},
                                 {"training.e5m6_attention_output", t.e5m6_attention_output}})

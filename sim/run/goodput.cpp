@@ -98,8 +98,16 @@ double checkpoint_bytes(const plan::Scenario& s) {
   const double moments = t.optimizer == plan::OptimizerKind::adamw || t.optimizer == plan::OptimizerKind::lamb ? 2
                          : t.optimizer == plan::OptimizerKind::sgd && t.momentum > 0                           ? 1
                                                                                                                : 0;
-  const double values = t.precision == plan::Precision::fp32 ? 4 : 4 + 2;
-  return static_cast<double>(model::parameter_count(s.model)) * (values + moments * kept);
+  // Shards that are the fp32 values themselves have no 16-bit ones beside them.
+  const bool one_copy = t.precision == plan::Precision::fp32 || (s.framework.fp32_shards && s.plan.zero == 3);
+  const double values = one_copy ? 4 : 4 + 2;
+  const auto parameters = static_cast<double>(model::parameter_count(s.model));
+  if (t.optimizer != plan::OptimizerKind::muon) return parameters * (values + moments * kept);
+  // Muon has a momentum of the matrices of blocks, and AdamW's two moments of what its vocabulary has (vectors, which
+  // have two as well, are too few to count).
+  const double vocabulary =
+      static_cast<double>(s.model.vocab) * static_cast<double>(s.model.hidden) * (s.model.tied_embeddings ? 1 : 2);
+  return parameters * (values + kept) + vocabulary * kept;
 }
 
 std::vector<std::int64_t> batches_with_missing(const plan::Scenario& s, std::int64_t missing) {

@@ -438,7 +438,7 @@ PlanFloor plan_floor(const std::vector<LayerFloor>& of_kinds, const plan::Scenar
       floor.step = std::max(floor.step, data_floor(all, stage_layers(p, schedule), scenario, collectives));
     before += own.fill;
 
-    const plan::PipelinePlace place{stage, stages, chunks, false};
+    const plan::PipelinePlace place{stage, stages, chunks, false, scenario.framework.alternates_in_one_round};
     const int held = recomputes_some || p.offload_activations || schedule.parts_backward()
                          ? 0
                          : schedule.held(place, static_cast<int>(std::min<std::int64_t>(micro_batches, INT32_MAX)));

@@ -133,6 +133,9 @@ std::vector<Fp8Case> fp8_cases() {
     if (recipe == "blockwise")
       add("dualpipe_v", {"cluster.gpus=2", "plan.pipeline=2", "plan.schedule=dualpipe_v"}, {"model.layers=4"});
     add_tensor("tensor_sequence", {"cluster.gpus=2", "plan.tensor=2", "plan.sequence_parallel=true"});
+    if (recipe == "delayed" || recipe == "tensorwise")
+      add_tensor("async_tensor", {"cluster.gpus=2", "plan.tensor=2", "plan.sequence_parallel=true",
+                                  "plan.async_tensor_parallel=true", "plan.overlap_tensor_backward=false"});
     add_tensor("all_three",
                {"cluster.gpus=8", "plan.tensor=2", "plan.sequence_parallel=true", "plan.pipeline=2", "plan.zero=1"});
   }

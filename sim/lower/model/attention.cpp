@@ -110,8 +110,9 @@ void AttentionBranch::declare_buffers(BufferId input) {
                                       {c_.batch * c_.seq, qkv_width() / c_.plan().context}, saved);
   out_ = core_out_ = core_.declare(core_qkv_);
   if (heads_.on())
-    out_ = s_.builder.activation(name_ + ".out.tokens", c_.compute, {c_.tokens, width()},
-                                 s_.of_product_input(saved, c_.adapts(&model::Adapters::proj)));
+    out_ =
+        s_.builder.activation(name_ + ".out.tokens", c_.compute, {c_.tokens, width()},
+                              s_.keeps_some() ? saved : s_.of_product_input(saved, c_.adapts(&model::Adapters::proj)));
   if (s_.fp8 && c_.scenario.training.e5m6_attention_output && !s_.recomputes()) declare_narrow_output();
 }
 
@@ -189,9 +190,8 @@ BufferId AttentionBranch::forward_projection() {
   const bool here = output_ >= 0 && !c_.sequence_parallel;
   const BufferId projected =
       here ? output_ : b.workspace(b.here(name_ + ".projected"), c_.compute, {c_.tokens, m_.hidden});
-  tp_.product(name_ + ".proj.forward", out_, proj_w_, c_.adds_bias_in_product() ? proj_b_ : -1, projected, m_.hidden,
-              width());
-  return tp_.reduce_partial(name_ + ".proj", projected, m_.hidden, output_);
+  return tp_.reduced_product(name_ + ".proj", out_, proj_w_, c_.adds_bias_in_product() ? proj_b_ : -1, projected,
+                             m_.hidden, width(), output_);
 }
 
 BufferId AttentionBranch::backward(BufferId out_gradient, bool input_gradient) {

@@ -40,8 +40,8 @@ BufferId CrossAttention::forward() {
   memory_tp_.product(name_ + ".kv.forward", memory, kv_w_, kv_b_, kv_, 2 * width(), h);
   core_.forward();
   const BufferId projected = s_.builder.workspace(s_.builder.here(name_ + ".projected"), c_.compute, {c_.tokens, h});
-  tp_.product(name_ + ".proj.forward", out_, proj_w_, c_.adds_bias_in_product() ? proj_b_ : -1, projected, h, width());
-  return tp_.reduce_partial(name_ + ".proj", projected, h);
+  return tp_.reduced_product(name_ + ".proj", out_, proj_w_, c_.adds_bias_in_product() ? proj_b_ : -1, projected, h,
+                             width());
 }
 
 BufferId CrossAttention::backward(BufferId out_gradient) {

@@ -88,9 +88,8 @@ BufferId MlpBranch::forward_from_activation(bool /*again*/) {
   const bool here = output_ >= 0 && !c_.sequence_parallel;
   const BufferId projected =
       here ? output_ : b.workspace(b.here(name_ + ".projected"), c_.compute, {c_.tokens, m_.hidden});
-  tp_.product(name_ + ".down.forward", activation_, down_w_, c_.adds_bias_in_product() ? down_b_ : -1, projected,
-              m_.hidden, width());
-  return tp_.reduce_partial(name_ + ".down", projected, m_.hidden, output_);
+  return tp_.reduced_product(name_ + ".down", activation_, down_w_, c_.adds_bias_in_product() ? down_b_ : -1, projected,
+                             m_.hidden, width(), output_);
 }
 
 BufferId MlpBranch::backward(BufferId out_gradient, bool input_gradient) {

@@ -110,6 +110,15 @@ BufferId Fp8Operands::all_gather(const std::string& name, BufferId shard, std::i
   return whole;
 }
 
+BufferId Fp8Operands::gather_rows(const std::string& name, BufferId shard, std::int64_t width, Lifetime lifetime) {
+  if (!sequence_.in_turns()) return all_gather(name, shard, width, lifetime);
+  const BufferId whole = sequence_.all_gather_in_turns(name, shard, builder_.buffer(shard).dtype,
+                                                       {format_.size(context_.tokens * width)}, lifetime);
+  parameters_.fp8_scales().share(whole, shard);
+  for (const BufferId part : sequence_.turns(whole)) parameters_.fp8_scales().share(part, shard);
+  return whole;
+}
+
 BufferId Fp8Operands::transposed(const std::string& name, BufferId row, std::int64_t width) {
   const program::Buffer b = builder_.buffer(row);
   const std::int64_t elements = format_.blocks ? format_.elements(b.elements()) : b.elements();
@@ -133,7 +142,7 @@ BufferId Fp8Operands::input(const std::string& name, BufferId x, bool gathered, 
     row = inputs_.at(x).row;
   }
   if (!spread(gathered)) return row;
-  return whole_.made(x, all_gather(name, row, width, gathered_lives()), builder_.current_body());
+  return whole_.made(x, gather_rows(name, row, width, gathered_lives()), builder_.current_body());
 }
 
 void Fp8Operands::keep_input(BufferId x) {
@@ -172,7 +181,7 @@ Fp8Operands::Pair Fp8Operands::gradient(const std::string& name, BufferId dy, bo
             columns ? copy(".fp8.columns", column_size(elements, builder_.buffer(dy).shape.back())) : -1};
   cast(name, dy, pair.row, pair.column, format_.gradient, spread(gathered), true);
   if (spread(gathered)) {
-    pair.row = all_gather(name, pair.row, width);
+    pair.row = gather_rows(name, pair.row, width);
     if (columns) pair.column = all_gather(name + ".columns", pair.column, width);
   }
   if (!columns) pair.column = trains() && format_.columns ? transposed(name, pair.row, width) : pair.row;

@@ -71,6 +71,9 @@ class Fp8Operands {
         groups_(groups) {}
 
   bool on() const { return on_; }
+  // Of what input() and gradient() give by rows.
+  bool arrives_in_turns(BufferId whole) const { return sequence_.arrives_in_turns(whole); }
+  const std::vector<BufferId>& turns(BufferId whole) { return sequence_.turns(whole); }
   // Of rows in groups, experts', whose copies by columns programs that are performed keep apart. `loads`: f32 [groups],
   // how many rows each has; -1: as many each.
   void set_row_groups(std::int64_t groups, std::function<BufferId()> loads) {
@@ -118,6 +121,8 @@ class Fp8Operands {
             bool at_random);
   void cast_input(BufferId x, bool gathered);
   BufferId all_gather(const std::string& name, BufferId shard, std::int64_t width, Lifetime lifetime = Lifetime::slot);
+  // Of what a product reads row by row.
+  BufferId gather_rows(const std::string& name, BufferId shard, std::int64_t width, Lifetime lifetime = Lifetime::slot);
   BufferId transposed(const std::string& name, BufferId row, std::int64_t width);
 
   const Context& context_;

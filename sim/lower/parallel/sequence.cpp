@@ -6,6 +6,7 @@ using program::Collective;
 using program::CollectiveKind;
 using program::Elementwise;
 using program::ElementwiseFn;
+using program::PointToPoint;
 using program::StreamKind;
 
 BufferId SequenceParallel::all_gather(const std::string& name, BufferId shard, std::int64_t width, Lifetime lifetime) {
@@ -24,6 +25,51 @@ BufferId SequenceParallel::all_gather(const std::string& name, BufferId shard, D
   return whole;
 }
 
+const std::vector<BufferId>& SequenceParallel::turns(BufferId whole) {
+  std::vector<BufferId>& turns = turns_[whole];
+  if (turns.empty()) turns = builder_.turns(whole, static_cast<int>(context_.tensor), {Axis::tensor});
+  return turns;
+}
+
+// The rank's own shard is copied to where others fetch it, and is there at once.
+BufferId SequenceParallel::all_gather_in_turns(const std::string& name, BufferId shard, DType type,
+                                               const std::vector<std::int64_t>& shape, Lifetime lifetime) {
+  const BufferId whole = builder_.workspace(builder_.here(name + ".gathered"), type, shape, lifetime);
+  const std::vector<BufferId>& parts = turns(whole);
+  copy(name + ".own", shard, parts.front());
+  const std::int64_t n = builder_.buffer(parts.front()).elements();
+  for (std::size_t turn = 1; turn < parts.size(); ++turn)
+    builder_.op(name + ".pass_on." + std::to_string(turn),
+                PointToPoint{{{true, Axis::tensor, -1, 0, n}, {false, Axis::tensor, 1, 0, n}}}, type,
+                {{parts[turn - 1]}}, {{parts[turn]}}, StreamKind::tensor);
+  arrives_.insert(whole);
+  return whole;
+}
+
+// Each part goes to the rank whose rows these are; theirs of ours come meanwhile.
+BufferId SequenceParallel::sum_of_turns(const std::string& name, BufferId partial, std::int64_t width, BufferId shard) {
+  const std::vector<BufferId>& parts = turns(partial);
+  const std::int64_t n = context_.local_tokens * width;
+  std::vector<BufferId> received;
+  for (std::size_t turn = 1; turn < parts.size(); ++turn) {
+    const int steps = static_cast<int>(turn);
+    received.push_back(builder_.workspace(builder_.here(name + ".from_turn" + std::to_string(turn)), context_.compute,
+                                          {context_.local_tokens, width}));
+    builder_.op(name + ".to_turn" + std::to_string(turn),
+                PointToPoint{{{true, Axis::tensor, steps, 0, n}, {false, Axis::tensor, -steps, 0, n}}},
+                context_.compute, {{parts[turn]}}, {{received.back()}}, StreamKind::tensor);
+  }
+  // One kernel that reads all of them: the last addition, and what those before it read.
+  for (std::size_t i = 0; i + 1 < received.size(); ++i) {
+    builder_.op(name + ".sum", Elementwise{ElementwiseFn::accumulate, n}, context_.compute,
+                {{received[i]}, {parts.front()}}, {{parts.front()}});
+    builder_.takes_no_kernel({n * size_of(context_.compute), 0});
+  }
+  builder_.op(name + ".sum", Elementwise{ElementwiseFn::add, n}, context_.compute, {{received.back()}, {parts.front()}},
+              {{shard}});
+  return shard;
+}
+
 void SequenceParallel::copy(const std::string& name, BufferId from, BufferId to) {
   const program::Buffer& b = builder_.buffer(to);
   builder_.op(name, Elementwise{ElementwiseFn::copy, b.elements()}, b.dtype, {{from}}, {{to}});
@@ -33,6 +79,7 @@ BufferId SequenceParallel::reduce_scatter(const std::string& name, BufferId part
                                           BufferId shard) {
   if (shard < 0)
     shard = builder_.workspace(builder_.here(name + ".scattered"), context_.compute, {context_.local_tokens, width});
+  if (made_.contains(partial)) return sum_of_turns(name, partial, width, shard);
   if (context_.profile().copies_sequence_shards) {
     const BufferId by_rank =
         builder_.workspace(builder_.here(name + ".by_rank"), context_.compute, builder_.buffer(partial).shape);

@@ -13,6 +13,44 @@ BufferId TensorParallel::gather_sequence(const std::string& name, BufferId shard
   return sequence_.on() ? sequence_.all_gather(name, shard, width) : shard;
 }
 
+BufferId TensorParallel::gather_rows(const std::string& name, BufferId shard, std::int64_t width) {
+  if (!sequence_.in_turns()) return gather_sequence(name, shard, width);
+  return sequence_.all_gather_in_turns(name, shard, context_.compute, {context_.tokens, width}, Lifetime::slot);
+}
+
+void TensorParallel::product_of_rows(const std::string& name, const Gemm& gemm, const std::vector<Operand>& reads,
+                                     const std::vector<Operand>& writes) {
+  const BufferId in = reads.front().buffer, out = writes.front().buffer;
+  const DType type = product_type(in);
+  const bool scattered = sequence_.is_made_in_turns(out);
+  if (!scattered && !sequence_.arrives_in_turns(in) && !fp8_.arrives_in_turns(in)) {
+    builder_.op(name, gemm, type, reads, writes);
+    return;
+  }
+  Gemm part = gemm;
+  part.m = context_.local_tokens;
+  const auto ranks = static_cast<std::size_t>(context_.tensor);
+  const auto at = [&](const Operand& whole, std::size_t turn) {
+    const bool narrow = fp8_.arrives_in_turns(whole.buffer);
+    return Operand{(narrow ? fp8_.turns(whole.buffer) : sequence_.turns(whole.buffer))[turn], whole.micro_batch_delta};
+  };
+  for (std::size_t i = 0; i < ranks; ++i) {
+    const std::size_t turn = scattered ? (i + 1) % ranks : i;
+    std::vector<Operand> part_reads = reads, part_writes;
+    part_reads.front() = at(reads.front(), turn);
+    if (gemm.epilogue == program::Epilogue::gelu_backward) part_reads[2] = at(reads[2], turn);
+    for (const Operand& written : writes) part_writes.push_back(at(written, turn));
+    builder_.op(name + ".turn" + std::to_string(turn), part, type, part_reads, part_writes);
+  }
+}
+
+BufferId TensorParallel::reduced_product(const std::string& name, BufferId in, ParamId weight, ParamId bias,
+                                         BufferId partial, std::int64_t n, std::int64_t k, BufferId shard) {
+  if (sequence_.in_turns()) sequence_.make_in_turns(partial);
+  product(name + ".forward", in, weight, bias, partial, n, k);
+  return reduce_partial(name, partial, n, shard);
+}
+
 BufferId TensorParallel::reduce_partial(const std::string& name, BufferId partial, std::int64_t width, BufferId shard) {
   if (context_.groups.tensor < 0) return partial;
   if (context_.profile().holds_sent && builder_.phase() == program::Phase::forward) builder_.hold(partial);
@@ -36,11 +74,11 @@ void TensorParallel::product(const std::string& name, BufferId in, ParamId weigh
   if (bias >= 0) reads.push_back({parameters_.value(bias)});
   parameters_.fp8_scales().of_product(reads);
   if (activated < 0) {
-    builder_.op(name, gemm, product_type(in), reads, {{out}});
+    product_of_rows(name, gemm, reads, {{out}});
     lora_.forward(name.substr(0, name.rfind('.')), weight, wide, out);
   } else {
     gemm.epilogue = program::Epilogue::gelu;
-    builder_.op(name, gemm, product_type(in), reads, {{activated}, {out}});
+    product_of_rows(name, gemm, reads, {{activated}, {out}});
   }
 }
 
@@ -54,7 +92,7 @@ void TensorParallel::product_part(const std::string& name, BufferId in, const We
   std::vector<Operand> reads{{in}, {weight}};
   if (of.bias >= 0) reads.push_back({parameters_.cast_part(of.bias, of.part, of.parts)});
   parameters_.fp8_scales().of_product(reads);
-  builder_.op(name, gemm, product_type(in), reads, {{out}});
+  product_of_rows(name, gemm, reads, {{out}});
 }
 
 void TensorParallel::bias_gradient(const std::string& name, BufferId gradient, ParamId bias, std::int64_t cols) {
@@ -67,8 +105,12 @@ void TensorParallel::bias_gradient(const std::string& name, BufferId gradient, P
 
 BufferId TensorParallel::product_input(const std::string& name, BufferId shard, std::int64_t width, ParamId weight) {
   if (!fp8_.on()) {
-    if (!keeps_gathered()) return gather_sequence(name, shard, width);
-    return gathered_.made(shard, sequence_.all_gather(name, shard, width, saved_), builder_.current_body());
+    if (!keeps_gathered()) return gather_rows(name, shard, width);
+    const std::vector<std::int64_t> shape{context_.tokens, width};
+    const BufferId whole = sequence_.in_turns()
+                               ? sequence_.all_gather_in_turns(name, shard, context_.compute, shape, saved_)
+                               : sequence_.all_gather(name, shard, width, saved_);
+    return gathered_.made(shard, whole, builder_.current_body());
   }
   if (!lora_.has(weight)) return fp8_.input(name, shard, true, width);
   const BufferId wide = gather_sequence(name, shard, width), copy = fp8_.input(name, wide, false, width);
@@ -106,8 +148,9 @@ BufferId TensorParallel::column_backward(const std::string& name, BufferId out_g
   const BufferId by_columns = fp8_.on() ? parameters_.fp8_column(weight) : parameters_.value(weight);
   std::vector<Operand> reads{{d_out.row}, {by_columns}};
   parameters_.fp8_scales().of_product(reads);
-  builder_.op(name + ".backward_input", Gemm{context_.tokens, k, n, 1}, product_type(d_out.row), reads,
-              {{in_gradient}});
+  const bool in_turns = !overlaps && sequence_.in_turns();
+  if (in_turns) sequence_.make_in_turns(in_gradient);
+  product_of_rows(name + ".backward_input", Gemm{context_.tokens, k, n, 1}, reads, {{in_gradient}});
   OpRef product;
   const bool fused = fuses_gradient(bias);
   const auto emit_weight = [&] {
@@ -119,7 +162,7 @@ BufferId TensorParallel::column_backward(const std::string& name, BufferId out_g
     parameters_.gradient_done(weight);
     if (fused) parameters_.gradient_done(bias);
   };
-  if (overlaps) {
+  if (overlaps || in_turns) {
     const BufferId reduced = reduce_partial("d_" + name, in_gradient, k);
     builder_.weight_part(emit_weight);
     if (!fused) bias_gradient(name, out_gradient, bias, n);
@@ -235,7 +278,7 @@ BufferId TensorParallel::row_backward(const std::string& name, BufferId out_grad
     whole = fp8_.gradient("d_" + name, out_gradient, true, n);
     fp8_.keep_input(in);
   } else {
-    whole.row = whole.column = gather_sequence("d_" + name, out_gradient, n);
+    whole.row = whole.column = gather_rows("d_" + name, out_gradient, n);
   }
   // Of a sequence that is spread over the group each rank sums its own tokens.
   const bool fused = fuses_gradient(bias) && !sequence_.on();
@@ -249,7 +292,7 @@ BufferId TensorParallel::row_backward(const std::string& name, BufferId out_grad
     reads.push_back({activated});
   }
   parameters_.fp8_scales().of_product(reads);
-  builder_.op(name + ".backward_input", input, product_type(whole.row), reads, {{in_gradient}});
+  product_of_rows(name + ".backward_input", input, reads, {{in_gradient}});
   builder_.weight_part([&] {
     Gemm gemm{n, k, context_.tokens, 1};
     gemm.transpose_a = true;

@@ -65,6 +65,9 @@ class TensorParallel {
   };
   void product_part(const std::string& name, BufferId in, const WeightPart& of, BufferId out, std::int64_t n,
                     std::int64_t k);
+  // A row-parallel layer's product into `partial` [tokens, n], and its reduce_partial.
+  BufferId reduced_product(const std::string& name, BufferId in, ParamId weight, ParamId bias, BufferId partial,
+                           std::int64_t n, std::int64_t k, BufferId shard = -1);
 
   // Backward of a column-parallel layer with input `in` [local_tokens, k]: emits the weight (and bias) gradients, or
   // the adapter's, and returns the input's gradient [local_tokens, k], its collective during the weight-gradient
@@ -89,6 +92,12 @@ class TensorParallel {
   // Whether the bias's gradient comes out of the product that gives the weight's.
   bool keeps_gathered() const { return sequence_.on() && context_.profile().keeps_gathered_input; }
   bool fuses_gradient(ParamId bias) const { return bias >= 0 && context_.plan().fuses_bias_gradients(); }
+  // The same that products read by turns, where they do.
+  BufferId gather_rows(const std::string& name, BufferId shard, std::int64_t width);
+  // A product whose rows are tokens: one kernel, or where what it reads first arrives by turns, or what it writes is
+  // sent so, one for each part of the rows.
+  void product_of_rows(const std::string& name, const program::Gemm& gemm, const std::vector<Operand>& reads,
+                       const std::vector<Operand>& writes);
   DType product_type(BufferId in) const {
     const DType type = builder_.buffer(in).dtype;
     return is_narrow(type) ? type : context_.compute;

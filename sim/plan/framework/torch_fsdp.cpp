@@ -63,6 +63,7 @@ FrameworkProfile torch_fsdp_profile() {
       kHost};
   p.attention = model::AttentionKind::sdpa_flash;
   p.fills_new_tensors = true;
+  p.alternates_in_one_round = true;
   return p;
 }
 

@@ -64,11 +64,10 @@ class Interleaved : public PipelineSchedule {
   bool may_batch_transfers() const override { return false; }
 
  private:
-  // Forwards before the first backward. With one round there is nothing to alternate with: all come first, as in
-  // Megatron-LM.
+  // Forwards before the first backward.
   static int warm_up(const PipelinePlace& place, int micro_batches) {
     const int all = micro_batches * place.chunks;
-    if (micro_batches == place.stages) return all;
+    if (micro_batches == place.stages && !place.alternates_in_one_round) return all;
     return std::min((place.stages - place.stage - 1) * 2 + (place.chunks - 1) * place.stages + (place.pairs ? 1 : 0),
                     all);
   }

@@ -34,6 +34,10 @@ struct PipelinePlace {
   // forwards may come first: none is followed by the backward that needs its outcome, and a neighbour's pair of the two
   // need not wait for ours.
   bool pairs = false;
+  // interleaved: forwards and backwards alternate where there is one round of micro-batches too
+  // (ScheduleInterleaved1F1B of pytorch torch/distributed/pipelining/schedules.py); else all forwards come first then,
+  // as in Megatron-LM.
+  bool alternates_in_one_round = false;
 };
 
 // What a micro-batch takes on a stage, in any unit of time: all chunks' forward, the gradients of inputs, of weights.

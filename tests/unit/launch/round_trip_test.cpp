@@ -124,6 +124,7 @@ TEST_P(RoundTrip, AKeyOfAnotherPlanIsTheSameAgainOrListed) {
       {"plan.pipeline=2", "plan.layers_per_stage=[17, 15]", "model.mtp_depth=1", "model.mtp_loss_weight=0.2"},
       {"plan.zero=2", "plan.zero_group=16", "plan.recompute=full", "plan.recompute_layers=3"},
       {"plan.tensor=4", "plan.pipeline=4", "plan.schedule=interleaved", "plan.chunks=2", "plan.sequence_parallel=true"},
+      {"plan.tensor=4", "plan.sequence_parallel=true", "plan.async_tensor_parallel=true", "plan.zero=1"},
       {"plan.tensor=4", "plan.pipeline=2", "plan.schedule=interleaved", "plan.chunks=4", "plan.zero=1"},
       {"plan.context=4", "plan.context_kind=all_gather", "plan.zero=3"},
       {"plan.context=4", "plan.context_kind=all_to_all", "plan.tensor=2"},

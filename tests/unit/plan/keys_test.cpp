@@ -164,6 +164,7 @@ std::string dump(const Scenario& s) {
   out += fmt::format(" {} {} {} {}", p.recompute_layers, p.recompute_every, static_cast<int>(p.fused_epilogues),
                      p.recompute_latent);
   out += fmt::format(" {} {} {}", p.recompute_norms, p.recompute_expert_activation, p.weigh_in_experts);
+  out += fmt::format(" {}", p.async_tensor_parallel);
   for (const Axis axis : p.rank_order) out += fmt::format(" {}", static_cast<int>(axis));
   out += fmt::format(" {} {} {} {} {} {} {} {} {}", static_cast<int>(p.context_kind), p.zero_group, p.replicas,
                      p.expert_tensor, static_cast<int>(p.expert_dispatch), p.overlap_expert_exchange,
@@ -394,7 +395,8 @@ TEST(Keys, AKeyAwayFromItsDefaultChangesSomething) {
     const std::string given = dump(read(c.text, c.assignments));
     if (key.origin == Default::required && given == dump(read(c.text))) continue;  // the example is the base's value
     // Off without tensor, pipeline.
-    if (key.path == "plan.sequence_parallel" || key.path == "plan.chunks" || key.path == "plan.embedding_as_layer")
+    if (key.path == "plan.sequence_parallel" || key.path == "plan.async_tensor_parallel" || key.path == "plan.chunks" ||
+        key.path == "plan.embedding_as_layer")
       continue;
     EXPECT_NE(given, dump(read(c.text))) << key.path << ": " << value;
   }

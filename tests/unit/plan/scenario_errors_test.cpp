@@ -292,7 +292,8 @@ TEST(ScenarioErrors, ExpertsMustDivideOverRanksThatHoldTheSame) {
   EXPECT_EQ(spread("recompute: ops"), Texts{});
   EXPECT_EQ(spread("expert: 2, zero: 3, recompute: ops", "", "framework: torch-fsdp2\n"), Texts{});
   EXPECT_EQ(spread("expert: 2, recompute: ops, overlap_expert_exchange: true"),
-            (Texts{"4:60 plan.overlap_expert_exchange: frameworks that recompute by ops do not while another "
+            (Texts{"4:60 plan.overlap_expert_exchange: op by op recomputation is torchtitan's, which refuses it where "
+                   "another "
                    "micro-batch fills the exchanges (recompute: selective or none)"}));
   EXPECT_EQ(spread("expert: 2", "", "framework: torch-fsdp\n"),
             (Texts{"4:16 plan.expert: framework torch-fsdp does not spread experts over ranks (leave plan.expert out, "
