@@ -283,14 +283,11 @@ class Device {
   // gate_up [rows, 2, cols]; with `up` [rows, cols], which may be null, gate_up is the gate alone [rows, cols].
   virtual void swiglu_forward(std::int64_t rows, std::int64_t cols, In gate_up, In up, Out y) = 0;
   virtual void swiglu_backward(std::int64_t rows, std::int64_t cols, In dy, In gate_up, In up, Out d_gate_up) = 0;
-  // Each row times weights [rows]; backward also gives d_weights [rows]. Not on GPUs yet.
-  virtual void weighted_swiglu_forward(std::int64_t rows, std::int64_t cols, In gate_up, const float* weights, Out y) {
-    no_kernel(rows, cols, gate_up, weights, y);
-  }
+  // Each row times weights [rows]; backward also gives d_weights [rows].
+  virtual void weighted_swiglu_forward(std::int64_t rows, std::int64_t cols, In gate_up, const float* weights,
+                                       Out y) = 0;
   virtual void weighted_swiglu_backward(std::int64_t rows, std::int64_t cols, In dy, In gate_up, const float* weights,
-                                        Out d_gate_up, float* d_weights) {
-    no_kernel(rows, cols, dy, gate_up, weights, d_gate_up, d_weights);
-  }
+                                        Out d_gate_up, float* d_weights) = 0;
   // The same with gelu (tanh form) in the place of silu. Not on GPUs yet.
   virtual void geglu_forward(std::int64_t rows, std::int64_t cols, In gate_up, In up, Out y) {
     no_kernel(rows, cols, gate_up, up, y);

@@ -87,6 +87,9 @@ class CudaDevice final : public Device {
   void activation_backward(Unary fn, std::int64_t n, In dy, In x, Out dx) override;
   void swiglu_forward(std::int64_t rows, std::int64_t cols, In gate_up, In up, Out y) override;
   void swiglu_backward(std::int64_t rows, std::int64_t cols, In dy, In gate_up, In up, Out d_gate_up) override;
+  void weighted_swiglu_forward(std::int64_t rows, std::int64_t cols, In gate_up, const float* weights, Out y) override;
+  void weighted_swiglu_backward(std::int64_t rows, std::int64_t cols, In dy, In gate_up, const float* weights,
+                                Out d_gate_up, float* d_weights) override;
   void add(std::int64_t n, In a, In b, Out y) override;
   void accumulate(std::int64_t n, In x, Out y) override;
   void copy(std::int64_t n, In x, Out y) override;

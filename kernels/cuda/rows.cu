@@ -2,37 +2,44 @@
 // table of positions once).
 #include "kernels/cuda/activations.h"
 #include "kernels/cuda/cuda_device.h"
+#include "kernels/cuda/reduce.h"
 #include "kernels/cuda/rows.h"
 
 namespace rehearse::kernels::cuda {
 namespace {
 
-// y = silu(gate) up. Row r of the gate is row r * step of its operand, that of up the last of the `step` rows from
-// there: one operand [rows, 2, cols] with step 2, or two [rows, cols] with step 1.
+// y = silu(gate) up, times the row's weight if there are weights. Row r of the gate is row r * step of its operand,
+// that of up the last of the `step` rows from there: one operand [rows, 2, cols] with step 2, or two [rows, cols] with
+// step 1.
 template <class T>
 __global__ void __launch_bounds__(kRowThreads)
     swiglu_forward_kernel(std::int64_t rows, std::int64_t cols, bool whole_rows, int step, Source<T> gates,
-                          Source<T> ups, Target<T> y) {
+                          Source<T> ups, const float* weights, Target<T> y) {
   over_rows(rows, cols, whole_rows, [&]<class Access>(Access, std::int64_t row, const Chunk& c) {
     const auto gate_words = Access::load(gates, in_row(c, step * row, cols));
     const auto up_words = Access::load(ups, in_row(c, step * row + step - 1, cols));
+    const float w = weights != nullptr ? weights[row] : 1.0F;
     float gate[kChunk], up[kChunk];
     Access::values(gates, gate_words, gate);
     Access::values(ups, up_words, up);
 #pragma unroll
-    for (int i = 0; i < kChunk; ++i) up[i] *= gate[i] * sigmoid(gate[i]);
+    for (int i = 0; i < kChunk; ++i) up[i] *= gate[i] * sigmoid(gate[i]) * w;
     Access::store(y, in_row(c, row, cols), up);
   });
 }
 
-template <class T>
+// kWeighted: d_weights of a row is the sum of its products of dy and silu(gate) up.
+template <class T, bool kWeighted>
 __global__ void __launch_bounds__(kRowThreads)
     swiglu_backward_kernel(std::int64_t rows, std::int64_t cols, bool whole_rows, int step, Source<T> dy,
-                           Source<T> gates, Source<T> ups, Target<T> d_gate_up) {
+                           Source<T> gates, Source<T> ups, const float* weights, Target<T> d_gate_up,
+                           float* d_weights) {
+  float of_weight = 0;
   over_rows(rows, cols, whole_rows, [&]<class Access>(Access, std::int64_t row, const Chunk& c) {
     const auto dy_words = Access::load(dy, in_row(c, row, cols));
     const auto gate_words = Access::load(gates, in_row(c, step * row, cols));
     const auto up_words = Access::load(ups, in_row(c, step * row + step - 1, cols));
+    const float w = kWeighted ? weights[row] : 1.0F;
     float d[kChunk], gate[kChunk], up[kChunk];
     Access::values(dy, dy_words, d);
     Access::values(gates, gate_words, gate);
@@ -40,12 +47,19 @@ __global__ void __launch_bounds__(kRowThreads)
 #pragma unroll
     for (int i = 0; i < kChunk; ++i) {
       const float g = gate[i], s = sigmoid(g);
-      gate[i] = d[i] * up[i] * (s + g * s * (1.0F - s));
-      up[i] = d[i] * g * s;
+      if (kWeighted && i >= c.first && i < c.last) of_weight += d[i] * (g * s * up[i]);
+      gate[i] = d[i] * w * up[i] * (s + g * s * (1.0F - s));
+      up[i] = d[i] * w * g * s;
     }
     Access::store(d_gate_up, in_row(c, 2 * row, cols), gate);
     Access::store(d_gate_up, in_row(c, 2 * row + 1, cols), up);
   });
+  if constexpr (kWeighted) {
+    __shared__ float shared[kRowThreads / 32];
+    const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * blockDim.y + threadIdx.y;
+    of_weight = row_sum(of_weight, shared);
+    if (threadIdx.x == 0 && row < rows) d_weights[row] = of_weight;
+  }
 }
 
 template <class T>
@@ -93,7 +107,7 @@ void CudaDevice::swiglu_forward(std::int64_t rows, std::int64_t cols, In gate_up
   const In ups = up ? up : gate_up;
   by_type({gate_up, ups, y}, [&]<class T>() {
     launch(swiglu_forward_kernel<T>, grid, block, 0, stream_, rows, cols, whole_rows(cols, {gate_up, ups, y}),
-           up ? 1 : 2, Source<T>(gate_up), Source<T>(ups), Target<T>(y));
+           up ? 1 : 2, Source<T>(gate_up), Source<T>(ups), nullptr, Target<T>(y));
   });
 }
 
@@ -101,9 +115,28 @@ void CudaDevice::swiglu_backward(std::int64_t rows, std::int64_t cols, In dy, In
   const auto [grid, block] = row_grid(rows, cols);
   const In ups = up ? up : gate_up;
   by_type({dy, gate_up, ups, d_gate_up}, [&]<class T>() {
-    launch(swiglu_backward_kernel<T>, grid, block, 0, stream_, rows, cols,
+    launch(swiglu_backward_kernel<T, false>, grid, block, 0, stream_, rows, cols,
            whole_rows(cols, {dy, gate_up, ups, d_gate_up}), up ? 1 : 2, Source<T>(dy), Source<T>(gate_up),
-           Source<T>(ups), Target<T>(d_gate_up));
+           Source<T>(ups), nullptr, Target<T>(d_gate_up), nullptr);
+  });
+}
+
+void CudaDevice::weighted_swiglu_forward(std::int64_t rows, std::int64_t cols, In gate_up, const float* weights,
+                                         Out y) {
+  const auto [grid, block] = row_grid(rows, cols);
+  by_type({gate_up, y}, [&]<class T>() {
+    launch(swiglu_forward_kernel<T>, grid, block, 0, stream_, rows, cols, whole_rows(cols, {gate_up, y}), 2,
+           Source<T>(gate_up), Source<T>(gate_up), weights, Target<T>(y));
+  });
+}
+
+void CudaDevice::weighted_swiglu_backward(std::int64_t rows, std::int64_t cols, In dy, In gate_up, const float* weights,
+                                          Out d_gate_up, float* d_weights) {
+  const auto [grid, block] = row_grid(rows, cols);
+  by_type({dy, gate_up, d_gate_up}, [&]<class T>() {
+    launch(swiglu_backward_kernel<T, true>, grid, block, 0, stream_, rows, cols,
+           whole_rows(cols, {dy, gate_up, d_gate_up}), 2, Source<T>(dy), Source<T>(gate_up), Source<T>(gate_up),
+           weights, Target<T>(d_gate_up), d_weights);
   });
 }
 

@@ -140,6 +140,7 @@ struct FrameworkProfile {
   // where they arrive, another sums them there; else rows are ordered by experts where they come from, and once more
   // where they arrive.
   bool orders_forwarded_once = false;
+  bool weighs_in_experts = false;     // plan.weigh_in_experts
   bool launches_each_expert = false;  // a launch for every expert's product; else one for all of them
   bool data_parallel_only = false;    // replicas of a whole model: no tensor or pipeline parallelism, no ZeRO
   bool host_sync_on_norm = false;     // the host reads the gradient norm before it launches the optimizer

@@ -480,14 +480,15 @@ std::vector<Key> plan_keys() {
            .field = &Plan::fused_experts},
           {.path = "plan.weigh_in_experts",
            .type = KeyType::boolean,
-           .fallback = "false",
+           .origin = Default::framework,
            .meaning = "the router's weights go to the experts with the rows and are multiplied with their activations "
                       "(Megatron-Core since 0.12, `weighted_bias_swiglu_impl`; with `forwarding`, whose sums of a "
                       "node's results are weighted already); `false`: with the rows that come back, which are kept "
                       "for backward",
-           .example = "true",
+           .example = "false",
            .related = "model.experts_per_token plan.expert_dispatch",
-           .field = &Plan::weigh_in_experts},
+           .field = &Plan::weigh_in_experts,
+           .framework = [](const FrameworkProfile&p) -> std::string { return yes(p.weighs_in_experts); }},
           {.path = "plan.overlap_shared_experts",
            .type = KeyType::boolean,
            .fallback = "false",

@@ -32,6 +32,10 @@ FrameworkProfile megatron_core_profile() {
       "permuted by experts, and unpermuted before they go back (core/transformer/moe/token_dispatcher.py, "
       "_DeepepManager: fused_dispatch, get_permuted_hidden_states_by_experts, get_restored_hidden_states_by_experts, "
       "fused_combine)",
+      "weighs_in_experts: since core_v0.12.0 the token dispatcher brings the router's probabilities to the experts, "
+      "which "
+      "multiply their activation by them (core/transformer/moe/experts.py, permuted_probs; core/fusions/"
+      "fused_bias_swiglu.py, weighted_bias_swiglu_impl); plans of earlier releases say plan.weigh_in_experts: false",
       "fp8_product_launches: cublasLtMatmulAlgoGetHeuristic before every product (Transformer Engine 2 "
       "common/gemm/cublaslt_gemm.cu), taken as long as a launch, a judgement; fp8_scale_launches: a kernel for either "
       "operand puts the scales of mxfp8's blocks in the order that tensor cores read "
@@ -65,6 +69,7 @@ FrameworkProfile megatron_core_profile() {
   p.host_sync_on_norm = true;
   p.vocab_multiple = 128;
   p.expert_parallel = p.launches_each_expert = p.orders_forwarded_once = p.cuda_graphs = true;
+  p.weighs_in_experts = true;
   p.fp8_product_launches = p.fp8_scale_launches = p.fp8_cast_launches = 2;
   p.launch_cost = Time::from_us(8);
   p.memory_reserve = Bytes(std::int64_t{2} << 30);

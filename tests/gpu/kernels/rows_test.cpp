@@ -42,6 +42,35 @@ TEST_F(CudaRows, SwigluAndItsGradient) {
   }
 }
 
+// Weights of both signs and zero; rows of one chunk, of threads of one warp, and of several.
+TEST_F(CudaRows, SwigluTimesWeightsOfRowsAndItsGradients) {
+  for (const auto& [x_type, y_type] : kMixes) {
+    for (const auto& [rows, cols] : {Shape{1, 1}, {3, 17}, {19, 64}, {2, 2056}, {70, 40}, {5, 9000}}) {
+      const Floats x = normal(rows * 2 * cols, x_type, 2), dy = normal(rows * cols, y_type);
+      Floats weights = normal(rows, DType::f32);
+      weights[at(rows / 2)] = 0;
+      const Tensor in = given(x, x_type), d = given(dy, y_type), w = given(weights, DType::f32);
+      const Tensor y = poisoned(rows * cols, y_type), dx = poisoned(rows * 2 * cols, x_type);
+      const Tensor d_weights = poisoned(rows, DType::f32);
+      device().weighted_swiglu_forward(rows, cols, in.in(), w.as<float>(), y.out());
+      device().weighted_swiglu_backward(rows, cols, d.in(), in.in(), w.as<float>(), dx.out(), d_weights.as<float>());
+      Values of_y = reference::swiglu(rows, cols, doubles(x)), of_x(x.size()), of_weights(at(rows), 0.0);
+      for (std::int64_t i = 0; i < rows * cols; ++i) {
+        const std::int64_t row = i / cols;
+        const std::size_t gate_at = at(row * 2 * cols + i % cols), up_at = gate_at + at(cols);
+        const double gate = x[gate_at], up = x[up_at], s = 1 / (1 + std::exp(-gate)), weight = weights[at(row)];
+        of_weights[at(row)] += dy[at(i)] * of_y[at(i)];
+        of_y[at(i)] *= weight;
+        of_x[gate_at] = dy[at(i)] * weight * up * s * (1 + gate * (1 - s));
+        of_x[up_at] = dy[at(i)] * weight * gate * s;
+      }
+      expect_near(y, of_y);
+      expect_near(dx, of_x);
+      expect_near(d_weights, of_weights);
+    }
+  }
+}
+
 // Rows 0, 1, 2 are position 2 of three sequences, rows 3, 4, 5 position 3, ...
 TEST_F(CudaRows, PositionsAreAddedByRowAndTheirGradientsSummed) {
   for (const auto& [x_type, table_type] : kMixes) {

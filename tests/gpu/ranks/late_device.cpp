@@ -83,6 +83,13 @@ class LateDevice final : public Device {
   void swiglu_backward(std::int64_t rows, std::int64_t cols, In dy, In gate_up, In up, Out d_gate_up) override {
     later([=, this] { cpu_->swiglu_backward(rows, cols, dy, gate_up, up, d_gate_up); });
   }
+  void weighted_swiglu_forward(std::int64_t rows, std::int64_t cols, In gate_up, const float* weights, Out y) override {
+    later([=, this] { cpu_->weighted_swiglu_forward(rows, cols, gate_up, weights, y); });
+  }
+  void weighted_swiglu_backward(std::int64_t rows, std::int64_t cols, In dy, In gate_up, const float* weights,
+                                Out d_gate_up, float* d_weights) override {
+    later([=, this] { cpu_->weighted_swiglu_backward(rows, cols, dy, gate_up, weights, d_gate_up, d_weights); });
+  }
   void add(std::int64_t n, In a, In b, Out y) override {
     later([=, this] { cpu_->add(n, a, b, y); });
   }

@@ -18,7 +18,7 @@ constexpr std::int64_t kRowsTokens = 256, kRowsHidden = 256, kRowsFfn = 128, kRo
 const std::string kEightBitExperts =
     "rehearse: 1\nmodel: {family: moe, layers: 2, hidden: 256, heads: 4, vocab: 128, max_seq_len: 256, experts: 8, "
     "experts_per_token: 2, expert_ffn_hidden: 128}\nframework: megatron-core\n"
-    "cluster: {topology: dgx-h100, gpus: 4}\nplan: {expert: 4}\n"
+    "cluster: {topology: dgx-h100, gpus: 4}\nplan: {expert: 4, weigh_in_experts: false}\n"
     "training: {global_batch: 4, precision: fp8, fp8_recipe: blockwise}\n";
 
 struct Saved {

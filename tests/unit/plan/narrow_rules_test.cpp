@@ -44,5 +44,24 @@ TEST(NarrowRules, SayWhatAKeyNeeds) {
   EXPECT_NE(performed[0].find("numbers of 12 bits are simulated, and not performed"), std::string::npos);
 }
 
+// By the framework's default a plan has it whatever the model: only what differs from it asks for experts.
+TEST(NarrowRules, WeighInExpertsByTheFramework) {
+  const auto text = [](const std::string& model, const std::string& framework, const std::string& plan) {
+    return "rehearse: 1\nframework: " + framework + "\nmodel: {hidden: 128, heads: 4, vocab: 128, max_seq_len: 64, " +
+           model + "}\ncluster: {topology: dgx-h100, gpus: 8}\nplan: {" + plan + "}\n";
+  };
+  const std::string gpt = "family: gpt, layers: 2";
+  const std::string experts = "family: moe, layers: 2, experts: 4, experts_per_token: 2, expert_ffn_hidden: 128";
+  for (const char* const framework : {"megatron-core", "nemo"}) {
+    EXPECT_TRUE(read(text(experts, framework, "zero: 1")).plan.weigh_in_experts) << framework;
+    EXPECT_FALSE(read(text(experts, framework, "weigh_in_experts: false")).plan.weigh_in_experts) << framework;
+    EXPECT_EQ(problems(text(gpt, framework, "zero: 1")), Texts{}) << framework;
+    const Texts found = problems(text(gpt, framework, "weigh_in_experts: false"));
+    ASSERT_EQ(found.size(), 1U) << framework;
+    EXPECT_NE(found[0].find("plan.weigh_in_experts: this model has no experts"), std::string::npos) << found[0];
+  }
+  EXPECT_FALSE(read(text(experts, "torch-fsdp2", "zero: 1")).plan.weigh_in_experts);
+}
+
 }  // namespace
 }  // namespace rehearse::plan
