@@ -20,9 +20,21 @@ class RowsOfResponses : public AskedSteps {
 
  protected:
   // Calls use(row of the operand, response, its token, row among the step's, place in the row) for each row that
-  // predicts a response's token.
+  // predicts a response's token, or with `behind` 1 reads it.
   template <class Use>
-  void each_token(const CallContext& c, std::int64_t rows, const Use& use) const;
+  void each_token(const CallContext& c, std::int64_t rows, const Use& use, std::int64_t behind = 0) const {
+    const std::int64_t together = rows_together(rows), prompt = data_.rollout().prompt_tokens;
+    for (std::int64_t b = 0; b < together; ++b) {
+      const std::int64_t own = c.first_sequence + b;
+      const Response* const response = data_.sequence(c.step->step, own);
+      if (response == nullptr) continue;
+      for (std::int64_t token = 0; token < response->length; ++token) {
+        const std::int64_t place = prompt - 1 + token + behind;
+        use(place * together + b, *response, static_cast<std::size_t>(token), own, place);
+      }
+    }
+  }
+  static float* fp32(const kernels::Out& operand);  // what must be
   // After the parts of cross-entropy that have what it takes, so fused_forward or loss: the logarithm of the
   // probability of `token` in a row.
   static double log_probability(const program::CrossEntropy& e, std::span<const kernels::Out> reads,
@@ -30,6 +42,9 @@ class RowsOfResponses : public AskedSteps {
 
   const plan::Scenario& scenario_;
   const RolloutData& data_;
+
+ private:
+  std::int64_t rows_together(std::int64_t rows) const;  // sequences of a micro-batch of so many rows
 };
 
 class ScoringSteps final : public RowsOfResponses {

@@ -114,7 +114,13 @@ void check_reinforcement(const Sections& sections, const Scenario& s) {
     node.get("prompts").error(fmt::format("{} prompts of {} samples do not divide by training.global_batch, {}",
                                           r.prompts, r.samples, s.training.global_batch),
                               "whole updates: a divisor as training.global_batch");
-  if (!r.has_critic() && r.critic != "same") node.get("critic").error("is of algorithm: ppo", "algorithm: ppo");
+  const Reinforcement usual;
+  const auto of_ppo = [&](bool given, const char* key) {
+    if (given && !r.has_critic()) node.get(key).error("is of algorithm: ppo", "algorithm: ppo");
+  };
+  of_ppo(r.critic != usual.critic, "critic");
+  of_ppo(r.gamma != usual.gamma, "gamma"), of_ppo(r.gae_lambda != usual.gae_lambda, "gae_lambda");
+  of_ppo(r.value_clip != usual.value_clip, "value_clip");
   if (r.asynchronous && r.colocated())
     node.get("asynchronous")
         .error("generates while others train, for which it needs devices of its own", "generation: {gpus: 8}");

@@ -544,6 +544,8 @@ TEST(Rules, SayWhatDoesNotGoTogether) {
   EXPECT_EQ(refused({"reinforcement.prompts=63"}), "reinforcement.prompts");
   EXPECT_EQ(refused({"reinforcement.prompt_tokens=4096"}), "reinforcement.prompt_tokens");
   EXPECT_EQ(refused({"reinforcement.critic=llama3-8b"}), "reinforcement.critic");
+  for (const char* key : {"reinforcement.gamma", "reinforcement.gae_lambda", "reinforcement.value_clip"})
+    EXPECT_EQ(refused({std::string(key) + "=0.5"}), key);
   EXPECT_EQ(refused({"reinforcement.generation.tensor=3"}), "reinforcement.generation.tensor");
   EXPECT_EQ(refused({"reinforcement.generation.gpus=4", "reinforcement.generation.tensor=8"}),
             "reinforcement.generation.tensor");
