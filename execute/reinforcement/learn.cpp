@@ -459,8 +459,6 @@ void check_learnable(const plan::Scenario& scenario, int steps) {
          fmt::format("modules of multi-token prediction are not performed yet{}", kSimulated), "0");
   refuse(scenario.model.dropout > 0, "model.dropout",
          "probabilities of responses are those of the model that gave them, which drops nothing", "0");
-  refuse(scenario.plan.context > 1, "plan.context",
-         fmt::format("sequences spread over context ranks are not performed yet{}", kSimulated), "1");
   const std::int64_t ranks = scenario.cluster.gpus + r.generation.gpus;
   refuse(ranks > kMaxRanks, "cluster.gpus",
          fmt::format("{} ranks as threads of this machine; at most {} are performed", ranks, kMaxRanks),

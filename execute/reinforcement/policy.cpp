@@ -21,8 +21,8 @@ float* RowsOfResponses::fp32(const Out& operand) {
 
 std::int64_t RowsOfResponses::rows_together(std::int64_t rows) const {
   const std::int64_t together = scenario_.plan.micro_batch;
-  REHEARSE_CHECK(rows == together * scenario_.training.seq_len, "{} rows of {} sequences of {} tokens", rows, together,
-                 scenario_.training.seq_len);
+  const std::int64_t held = scenario_.training.seq_len / scenario_.plan.context;
+  REHEARSE_CHECK(rows == together * held, "{} rows of {} sequences of {} tokens", rows, together, held);
   return together;
 }
 

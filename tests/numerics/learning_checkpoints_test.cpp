@@ -96,6 +96,7 @@ INSTANTIATE_TEST_SUITE_P(
                     PlainCase{"Data2Zero3", split(2, {"plan.zero=3"})},
                     PlainCase{"Pipeline2", split(2, {"plan.pipeline=2", "plan.micro_batch=1"})},
                     PlainCase{"Apart", {"reinforcement.generation.gpus=2"}},
+                    PlainCase{"Context2", split(2, {"plan.context=2", "plan.context_kind=ring"})},
                     PlainCase{"Critic", split(2, {"plan.zero=1", "reinforcement.algorithm=ppo"})},
                     PlainCase{
                         "CriticAndRewardModelAlone",

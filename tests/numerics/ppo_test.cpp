@@ -234,14 +234,15 @@ TEST_P(PpoGrids, AreOneRank) {
 
 INSTANTIATE_TEST_SUITE_P(
     Plans, PpoGrids,
-    testing::Values(PlainCase{"Data2", ppo_on(2, {})}, PlainCase{"Data2Zero3", ppo_on(2, {"plan.zero=3"})},
-                    PlainCase{"Tensor2", ppo_on(2, {"plan.tensor=2"})},
-                    PlainCase{"Tensor2Zero1Data2",
-                              ppo_on(4, {"plan.tensor=2", "plan.zero=1", "plan.sequence_parallel=true"})},
-                    PlainCase{"Pipeline2Data2", ppo_on(4, {"plan.pipeline=2", "plan.micro_batch=1"})},
-                    PlainCase{"ScoringByThrees", ppo({"reinforcement.scoring_micro_batch=3"})},
-                    PlainCase{"Apart", ppo({"reinforcement.generation.gpus=2"})},
-                    PlainCase{"TorchFsdp", ppo_on(2, {"framework=torch-fsdp", "plan.zero=3"})}),
+    testing::Values(
+        PlainCase{"Data2", ppo_on(2, {})}, PlainCase{"Data2Zero3", ppo_on(2, {"plan.zero=3"})},
+        PlainCase{"Tensor2", ppo_on(2, {"plan.tensor=2"})},
+        PlainCase{"Tensor2Zero1Data2", ppo_on(4, {"plan.tensor=2", "plan.zero=1", "plan.sequence_parallel=true"})},
+        PlainCase{"Pipeline2Data2", ppo_on(4, {"plan.pipeline=2", "plan.micro_batch=1"})},
+        PlainCase{"Context2Tensor2", ppo_on(4, {"plan.context=2", "plan.context_kind=ring", "plan.tensor=2"})},
+        PlainCase{"ScoringByThrees", ppo({"reinforcement.scoring_micro_batch=3"})},
+        PlainCase{"Apart", ppo({"reinforcement.generation.gpus=2"})},
+        PlainCase{"TorchFsdp", ppo_on(2, {"framework=torch-fsdp", "plan.zero=3"})}),
     plain_case_name);
 
 TEST(Ppo, TwoRunsAreTheSameBits) {
