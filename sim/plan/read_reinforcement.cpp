@@ -42,14 +42,15 @@ void check_generation(const Node& node, const Scenario& s) {
         "more prompts or samples, or generation.tensor larger");
 }
 
-// What the movement of weights (sim/run/reinforcement/weight_movement.h) does not know: which rank has which experts,
-// and ZeRO-3's parts where they are spread over context ranks, too.
+// What the movement of weights (sim/run/reinforcement/weight_movement.h) does not know: which rank has which experts
+// where these are spread otherwise than over replicas alone, and ZeRO-3's parts where they are spread over context
+// ranks, too.
 void check_layout(const Node& node, const Scenario& s) {
-  if (s.plan.expert > 1)
+  if (s.plan.expert > 1 && (s.plan.context > 1 || s.plan.whole_experts() || s.plan.zero == 3))
     node.error(
-        "is not available with experts that are spread over ranks yet: what each rank holds of them when "
-        "weights move to where responses are generated is not known",
-        "plan.expert: 1");
+        "is not available yet with experts that are spread over context ranks, over tensor ranks that have whole ones, "
+        "or under ZeRO-3: what each rank holds of them when weights move to where responses are generated is not known",
+        "plan.expert: 1, or plan.context: 1, plan.expert_tensor: 0 and plan.zero: 0, 1 or 2");
   if (s.plan.context > 1 && s.plan.zero == 3)
     node.error(
         "is not available with ZeRO-3 over context ranks yet: what each rank holds when weights move to where "

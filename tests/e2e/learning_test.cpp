@@ -113,6 +113,32 @@ TEST(Learning, ACriticIsPerformedAndComparedPhaseByPhase) {
     EXPECT_TRUE(has(compared.out, std::string("\n  ") + line + " ")) << line << compared.out;
 }
 
+// The simulation counts what weights move by layers and parts, the performer by what ranks hold.
+TEST(Learning, AsManyBytesOfSpreadExpertsMoveAsSimulated) {
+  const Folder folder;
+  const std::string file = folder.write("experts.yaml", R"(rehearse: 1
+name: experts
+model: {family: moe, layers: 4, hidden: 32, heads: 4, vocab: 64, max_seq_len: 32, experts: 4, experts_per_token: 2,
+        expert_ffn_hidden: 48, aux_loss: 0, buffer_factor: 2, dropout: 0}
+framework: rehearse
+cluster: {topology: local, gpus: 4}
+plan: {micro_batch: 2, expert: 2}
+training: {global_batch: 16, seq_len: 16, precision: fp32}
+reinforcement: {prompts: 8, samples: 4, prompt_tokens: 4, response_tokens: 8, packing: false, offload: false}
+)");
+  for (const char* set : {"plan.pipeline=1", "plan.pipeline=2", "plan.zero=1", "reinforcement.generation.tensor=2",
+                          "reinforcement.generation.gpus=2"}) {
+    const Outcome simulated = run({"simulate", file, "--set", set, "--calibration", "a100-sxm-80g", "--json"}),
+                  performed = run({"execute", file, "--set", set, "--steps", "1", "--json"});
+    ASSERT_EQ(simulated.status, 0) << set << simulated.err;
+    ASSERT_EQ(performed.status, 0) << set << performed.err;
+    const auto moved = numbers_behind(simulated.out, "\"moved_bytes\":");
+    ASSERT_EQ(moved.size(), 1U) << simulated.out;
+    EXPECT_GT(moved.front(), 0);
+    EXPECT_EQ(numbers_behind(performed.out, "\"moved_bytes\":"), moved) << set;
+  }
+}
+
 TEST(Learning, RefusesWhatIsNotPerformedWithItsPlace) {
   struct Refused {
     std::string set, says, too = "reinforcement.prompts=8";

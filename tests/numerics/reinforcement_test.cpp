@@ -212,9 +212,14 @@ INSTANTIATE_TEST_SUITE_P(
 TEST(Learning, WithExpertsIsOneRankOnEveryGrid) {
   const Learnt one = learn(Case({kExperts, kEps}));
   for (const std::vector<std::string>& plan : std::vector<std::vector<std::string>>{
-           {}, {"plan.zero=3"}, {"plan.tensor=2", "reinforcement.generation.tensor=2"}, {"plan.pipeline=2"}}) {
+           {},
+           {"plan.zero=3"},
+           {"plan.tensor=2", "reinforcement.generation.tensor=2"},
+           {"plan.pipeline=2"},
+           {"plan.expert=2", "model.buffer_factor=2"},
+           {"plan.expert=2", "model.buffer_factor=2", "plan.zero=1", "reinforcement.generation.tensor=2"}}) {
     std::vector<std::string> all = split(2, plan);
-    all.insert(all.end(), {kExperts, kEps});
+    all.insert(all.begin(), {kExperts, kEps});
     expect_same(learn(Case(all)), one);
   }
 }
