@@ -161,6 +161,22 @@ TEST(SavedLearning, TornAndForeignOnesAreRefusedByName) {
   EXPECT_EQ(refusal(of, folder), "");
 }
 
+// What says how a critic learns is of those that have one.
+TEST(SavedLearning, KeysOfACriticAreComparedWhereThereIsOne) {
+  const auto with_gamma = [](const char* gamma) {
+    return Case({"reinforcement.algorithm=ppo", std::string("reinforcement.gamma=") + gamma});
+  };
+  const SavedFolder folder, without;
+  interrupt_after(with_gamma("0.9"), folder, 1);
+  EXPECT_NE(refusal(with_gamma("0.8"), folder).find("is of another run: reinforcement.gamma is 0.9"),
+            std::string::npos);
+  interrupt_after(Case(), without, 1);
+  std::ifstream in(without.path + "/step-0000000001/manifest.json");
+  const std::string manifest(std::istreambuf_iterator<char>(in), {});
+  EXPECT_NE(manifest.find("reinforcement.clip"), std::string::npos);
+  EXPECT_EQ(manifest.find("reinforcement.gamma"), std::string::npos) << "it would be no other run's";
+}
+
 // Of three written the last two stay, and without a manifest there is none.
 TEST(SavedLearning, TheLastAreKeptAndAnUnfinishedOneIsNone) {
   const Case of;
