@@ -309,9 +309,9 @@ void check_served(const ExecuteArguments& a, const plan::Scenario& scenario) {
   if (a.as_simulated && !scenario.plan.served())
     refuse("--as-simulated", "orders what parameter servers do, and plan.servers = 0", "plan.servers 1 or more");
   if (!scenario.plan.served()) return;
-  if (a.placement.ranks == "mpi" || a.placement.ranks == "nccl")
-    refuse("--ranks", "parameter servers are threads beside the ranks', or processes beside theirs over Gloo",
-           "--ranks local, or gloo");
+  if (a.placement.ranks == "nccl")
+    refuse("--ranks", "parameter servers are threads beside the ranks', or processes beside theirs over Gloo or MPI",
+           "--ranks local, gloo or mpi");
 }
 
 // What ends ranks is said here, by the process that is to say it; the exit status.
@@ -411,7 +411,8 @@ int perform_plan(ExecuteArguments a, const std::string& file, const std::string&
 
 // Starts ranks, as many as there are, again and again (elastic.h); of a rank that was started: with so many.
 int run_elastic(ExecuteArguments a, const std::string& file, const std::string& root) {
-  if (a.placement.ranks != "gloo") refuse("--elastic", "is of ranks that are processes over Gloo", "--ranks gloo");
+  if (a.placement.ranks != "gloo" && a.placement.ranks != "mpi")
+    refuse("--elastic", "is of ranks that are processes over Gloo or MPI", "--ranks gloo, or mpi");
   if (a.baseline) refuse("--elastic", "--baseline compares with one number of ranks", "leave one of them out");
   const execute::RankRange range = execute::parse_rank_range("--elastic", a.elastic);
   const auto read = [&](const std::vector<std::string>& assignments) {
@@ -533,7 +534,7 @@ void add_execute(CLI::App& app, Action& action) {
       ->check(between(1, 1'000'000))
       ->needs(checkpoint)
       ->type_name("N");
-  command->add_option("--elastic", a->elastic, "Ranks come and go (gloo): go on with what is left")
+  command->add_option("--elastic", a->elastic, "Ranks come and go (gloo, mpi): go on with what is left")
       ->needs(every)
       ->type_name("LEAST:MOST");
   command->add_option("--log-every", a->log_every, "Print loss, step time and rate every N steps")

@@ -44,8 +44,10 @@ execute::LearningOutcome perform(const LearningRequest& request, const plan::Sce
     options.poll = [] { check_interrupt(); };
     options.on_step = [&](int step, const execute::LearningStep& done) {
       if (request.log_every > 0 && (step + 1) % request.log_every == 0)
-        note(fmt::format("step {}  reward {:.4f}  loss {}  distance {:.3g}  {}, generation {}", step + 1, done.reward,
-                         reports::loss_text(done.loss), done.distance, format_time(Time::from_seconds(done.seconds())),
+        note(fmt::format("step {}  reward {:.4f}  loss {}{}  distance {:.3g}  {}, generation {}", step + 1, done.reward,
+                         reports::loss_text(done.loss),
+                         r.has_critic() ? fmt::format(", critic {}", reports::loss_text(done.value_loss)) : "",
+                         done.distance, format_time(Time::from_seconds(done.seconds())),
                          format_time(Time::from_seconds(done.generation_s))));
       if (request.log_every == 0) progress(static_cast<double>(step + 1) / request.steps);
       metrics.step(step, {done.loss, {}});

@@ -384,8 +384,8 @@ void check_server_placement(const plan::Scenario& scenario, const Options& optio
   if (options.maker != nullptr) refuse("--device", "parameter servers are performed on CPUs so far", "--device cpu");
   const bool all_here = world != nullptr && static_cast<std::int64_t>(world->here().size()) == scenario.cluster.gpus;
   if (world != nullptr && world->wire() == nullptr && !all_here)
-    refuse("--ranks", "parameter servers are threads beside the ranks', or processes beside theirs over Gloo",
-           "--ranks local, or gloo");
+    refuse("--ranks", "parameter servers are threads beside the ranks', or processes beside theirs over Gloo or MPI",
+           "--ranks local, gloo or mpi");
 }
 
 // Of these processes those that are ranks of the plan, and not its servers.

@@ -29,6 +29,9 @@ namespace fs = std::filesystem;
 void add_keys_of_learning(const plan::Scenario& scenario, bool plan, CheckpointKeys& keys) {
   for (const plan::Key& key : plan::keys()) {
     if (!scenario.reinforcement.given || key.section() != "reinforcement") continue;
+    const bool of_critic = key.path == "reinforcement.gamma" || key.path == "reinforcement.gae_lambda" ||
+                           key.path == "reinforcement.value_clip";
+    if (of_critic && !scenario.reinforcement.has_critic()) continue;
     const bool how = key.path.starts_with("reinforcement.generation") || key.path == "reinforcement.offload" ||
                      key.path == "reinforcement.scoring_micro_batch";
     if (const auto text = plan::value_text(key, scenario); text && how == plan) keys.emplace_back(key.path, *text);

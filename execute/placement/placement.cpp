@@ -114,16 +114,19 @@ std::unique_ptr<World> join_processes(const PlacementRequest& request, const std
 std::unique_ptr<World> join_mpi(MpiSession* session, const plan::Scenario& scenario, std::chrono::milliseconds timeout,
                                 int restarts, const Identity& identity, const MakeProgram& lower) {
   const auto ranks = static_cast<int>(scenario.cluster.gpus);
-  const std::string start = fmt::format("mpirun -n {} rehearse execute ... --ranks mpi", ranks);
+  const int processes = ranks + static_cast<int>(scenario.plan.served() ? scenario.plan.servers : 0);
+  const std::string start = fmt::format("mpirun -n {} rehearse execute ... --ranks mpi", processes);
   if (session == nullptr && restarts > 0) return nullptr;  // start() starts a job
-  if (session == nullptr && ranks == 1) return make_local_world(1, timeout);
+  if (session == nullptr && processes == 1) return make_local_world(1, timeout);
+  const std::string has = processes == ranks
+                              ? fmt::format("{} rank{}", ranks, ranks == 1 ? "" : "s")
+                              : fmt::format("{} workers and {} parameter servers", ranks, processes - ranks);
   if (session == nullptr)
-    refuse_mpi(fmt::format("the scenario has {} ranks, a process each, but no launcher started this one", ranks),
-               start);
-  if (session->ranks() != ranks)
-    refuse_mpi(fmt::format("the scenario has {} rank{}, but MPI counts {} process{}", ranks, ranks == 1 ? "" : "s",
-                           session->ranks(), session->ranks() == 1 ? "" : "es"),
-               fmt::format("{}, or --set cluster.gpus={}", start, session->ranks()));
+    refuse_mpi(fmt::format("the scenario has {}, a process each, but no launcher started this one", has), start);
+  if (session->ranks() != processes)
+    refuse_mpi(fmt::format("the scenario has {}, but MPI counts {} process{}", has, session->ranks(),
+                           session->ranks() == 1 ? "" : "es"),
+               processes == ranks ? fmt::format("{}, or --set cluster.gpus={}", start, session->ranks()) : start);
   return session->make_world(lower(), scenario.grid(), timeout, identity);
 }
 

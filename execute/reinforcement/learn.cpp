@@ -17,6 +17,7 @@
 #include "execute/reinforcement/generation.h"
 #include "execute/reinforcement/learning_checkpoints.h"
 #include "execute/reinforcement/policy.h"
+#include "execute/reinforcement/values.h"
 #include "sim/base/check.h"
 #include "sim/base/diagnostics.h"
 
@@ -49,7 +50,9 @@ std::int64_t longest_sequence(const LearningPlan& plan) {
 void check_memory(const LearningPlan& plan) {
   const plan::Reinforcement& r = plan.scenario->reinforcement;
   const std::int64_t replicas = generating_ranks(*plan.scenario) / r.generation.tensor;
-  const std::int64_t ranks = planned_bytes(plan.scoring) * (r.reference ? 2 : 1) + planned_bytes(plan.update) +
+  const std::int64_t critics = r.has_critic() ? 1 : 0,
+                     scoring = 1 + (r.reference ? 1 : 0) + (r.reward != "rule" ? 1 : 0) + critics;
+  const std::int64_t ranks = planned_bytes(plan.scoring) * scoring + planned_bytes(plan.update) * (1 + critics) +
                              replicas * (planned_bytes(plan.prefill) + planned_bytes(plan.decode));
   const std::int64_t caches =
       replicas *
@@ -72,13 +75,16 @@ class Learner {
         trained_(plan.update.scenario->training.seq_len, plan.update.scenario->training.global_batch),
         actor_(plan.scoring, scored_, false),
         reference_(plan.scoring, scored_, true),
-        updates_(plan.update, trained_, r_) {
+        reward_(plan.scoring, scored_, HeadedScoring::Of::reward),
+        critic_(plan.scoring, scored_, HeadedScoring::Of::critic),
+        updates_(plan.update, trained_, r_),
+        value_updates_(plan.update, trained_, r_) {
     const auto training = static_cast<int>(scenario_.cluster.gpus);
     generating_ = static_cast<int>(generating_ranks(scenario_));
     Options own;
     own.steps = options.steps, own.checkpoint = options.checkpoint;
     if (options.checkpoint.any()) checkpoints_.emplace(scenario_, own);
-    history_.parts.resize(2);
+    history_.parts.resize(histories(r_));
     if (checkpoints_) history_ = checkpoints_->history(), first_step_ = checkpoints_->first_step();
     own.checkpoint = {}, own.timeout = options.timeout, own.poll = options.poll;
     const int threads = threads_per_rank(scenario_, training);
@@ -88,8 +94,12 @@ class Learner {
     };
     actor_run_ = make(plan.scoring, scored_, actor_, options.steps, false);
     if (r_.reference) reference_run_ = make(plan.scoring, scored_, reference_, options.steps, false);
+    if (r_.reward != "rule") reward_run_ = make(plan.scoring, scored_, reward_, options.steps, false);
+    if (r_.has_critic()) critic_run_ = make(plan.scoring, scored_, critic_, options.steps, false);
     own.before_op = options.before_op;
-    update_run_ = make(plan.update, trained_, updates_, static_cast<int>(options.steps * updates_a_step()), true);
+    const auto updates = static_cast<int>(options.steps * updates_a_step());
+    update_run_ = make(plan.update, trained_, updates_, updates, true);
+    if (r_.has_critic()) value_run_ = make(plan.update, trained_, value_updates_, updates, true);
     own.before_op = nullptr, own.poll = nullptr;  // these are of threads of their own
     for (int k = 0; k < generating_ / r_.generation.tensor; ++k) {
       if (options.before_generating_op)
@@ -99,7 +109,8 @@ class Learner {
       replicas_.push_back(std::make_unique<Replica>(plan.prefill, plan.decode, threads_per_rank(scenario_, generating_),
                                                     own, longest_sequence(plan)));
     }
-    for (PhaseRun* run : {actor_run_.get(), reference_run_.get(), update_run_.get()})
+    for (PhaseRun* run : {actor_run_.get(), reference_run_.get(), reward_run_.get(), critic_run_.get(),
+                          update_run_.get(), value_run_.get()})
       if (run != nullptr) phases_.push_back({run, 0, {}});
     int first = r_.colocated() ? 0 : training;
     for (const auto& replica : replicas_) {
@@ -113,7 +124,7 @@ class Learner {
     LearningOutcome out;
     out.first_step = first_step_;
     if (first_step_ > 0) {
-      checkpoints_->restore(*update_run_, reference_run_.get());
+      checkpoints_->restore(saved_models());
       move_weights();
     }
     const Clock::time_point began = Clock::now();
@@ -124,6 +135,7 @@ class Learner {
       if (options_.on_step) options_.on_step(step, out.steps.back());
     }
     if (options_.keep_parameters) out.parameters = update_run_->parameters();
+    if (options_.keep_parameters && value_run_) out.critic = value_run_->parameters();
     for (const Phase& phase : phases_) phase.run->finish();
     if (checkpoints_) checkpoints_->keep_last();
     out.result.wall_s = std::chrono::duration<double>(Clock::now() - began).count();
@@ -133,6 +145,8 @@ class Learner {
 
  private:
   std::int64_t updates_a_step() const { return r_.epochs * r_.sequences() / scenario_.training.global_batch; }
+
+  SavedModels saved_models() const { return {update_run_.get(), reference_run_.get(), value_run_.get()}; }
 
   // What `work` takes, in seconds.
   template <class Work>
@@ -155,32 +169,48 @@ class Learner {
     if (r_.reference) reference_.set(&rollout);
     done.actor_scoring_s = timed([&] { actor_run_->step(); });
     if (r_.reference) done.reference_scoring_s = timed([&] { reference_run_->step(); });
+    if (reward_run_) reward_.set(&rollout), done.reward_scoring_s = timed([&] { reward_run_->step(); });
+    if (critic_run_) critic_.set(&rollout), done.critic_scoring_s = timed([&] { critic_run_->step(); });
     done.rewards_s = timed([&] {
-      for (Response& response : rollout.sequences)
-        response.reward = rule_reward(response, r_.prompt_tokens, r_.rule_modulus);
-      set_advantages(rollout, r_.samples);
+      if (!reward_run_)
+        for (Response& response : rollout.sequences)
+          response.reward = rule_reward(response, r_.prompt_tokens, r_.rule_modulus);
+      if (r_.has_critic())
+        set_token_advantages(rollout, r_);
+      else
+        set_advantages(rollout, r_.samples);
     });
     const auto sequences = static_cast<double>(rollout.sequences.size());
     for (const Response& response : rollout.sequences) done.reward += response.reward / sequences;
     done.distance = mean_distance(rollout);
-    std::vector<double> losses;
-    done.training_s = timed([&] {
-      for (std::int64_t u = 0; u < updates_a_step(); ++u) {
-        update_run_->step();
-        losses.push_back(update_run_->loss());
-      }
-    });
-    done.loss = std::accumulate(losses.begin(), losses.end(), 0.0) / static_cast<double>(losses.size());
+    std::vector<double> losses, value_losses;
+    done.training_s = timed([&] { losses = updates_of(*update_run_); });
+    if (value_run_) done.critic_training_s = timed([&] { value_losses = updates_of(*value_run_); });
+    const auto mean = [](const std::vector<double>& of) {
+      return std::accumulate(of.begin(), of.end(), 0.0) / static_cast<double>(std::max<std::size_t>(1, of.size()));
+    };
+    done.loss = mean(losses), done.value_loss = mean(value_losses);
     done.weights_s = timed([&] { move_weights(); });
-    if (options_.on_rollout) options_.on_rollout(step, rollout, losses);
+    if (options_.on_rollout) options_.on_rollout(step, rollout, losses, value_losses);
     return done;
+  }
+
+  // A step's, and their losses.
+  std::vector<double> updates_of(PhaseRun& run) const {
+    std::vector<double> losses;
+    for (std::int64_t u = 0; u < updates_a_step(); ++u) {
+      run.step();
+      losses.push_back(run.loss());
+    }
+    return losses;
   }
 
   void keep(const LearningStep& done) {
     history_.of_steps.push_back(done.loss);
     history_.parts[0].push_back(done.reward), history_.parts[1].push_back(done.distance);
+    if (r_.has_critic()) history_.parts[2].push_back(done.value_loss);
     if (checkpoints_ && checkpoints_->due(static_cast<std::int64_t>(history_.of_steps.size())))
-      checkpoints_->save(*update_run_, reference_run_.get(), history_);
+      checkpoints_->save(saved_models(), history_);
   }
 
   // Replicas in a thread each, while this one looks whether to go on.
@@ -237,6 +267,7 @@ class Learner {
     actor_run_->assign(weights);
     for (const auto& replica : replicas_)
       for (PhaseRun* run : replica->runs()) run->assign(weights);
+    if (critic_run_) critic_run_->assign(value_run_->parameters());
   }
 
   // A step: a copy of each replica's weights, but for what its devices have as ranks that train.
@@ -265,7 +296,8 @@ class Learner {
     for (const Phase& phase : phases_) out.held_bytes += phase.run->held_bytes();
     for (const auto& replica : replicas_) out.cache_bytes += replica->cache().bytes();
     add_program(update_run_->program(), update_run_->scenario(), update_run_->grid(), false, r);
-    r.model_flops *= static_cast<double>(updates_a_step()), r.hardware_flops *= static_cast<double>(updates_a_step());
+    const auto updates = static_cast<double>(updates_a_step() * (r_.has_critic() ? 2 : 1));  // the critic's too
+    r.model_flops *= updates, r.hardware_flops *= updates;
     r.flop_formula += "; of training alone, over the whole step";
     r.arena_bytes = out.held_bytes, r.planned_bytes = 0;
     for (const Phase& phase : phases_) r.planned_bytes += phase.run->planned_bytes();
@@ -291,7 +323,7 @@ class Learner {
     r.tokens_per_s_per_gpu = r.tokens_per_s / static_cast<double>(r.ranks);
     result::Reinforcement& f = r.reinforcement;
     f.known = true;
-    f.algorithm = "grpo";
+    f.algorithm = r_.has_critic() ? "ppo" : "grpo";
     f.colocated = r_.colocated();
     f.prompts = r_.prompts, f.samples = r_.samples, f.updates = updates_a_step();
     f.prompt_tokens = static_cast<double>(r_.prompt_tokens);
@@ -319,8 +351,11 @@ class Learner {
     add("generation", r_.colocated() ? "all" : "generating", step.generation_s);
     add("actor scoring", training, step.actor_scoring_s);
     if (r_.reference) add("reference scoring", training, step.reference_scoring_s);
+    if (reward_run_) add("reward scoring", training, step.reward_scoring_s);
+    if (critic_run_) add("critic scoring", training, step.critic_scoring_s);
     add("rewards", training, step.rewards_s);
     add("actor training", training, step.training_s);
+    if (value_run_) add("critic training", training, step.critic_training_s);
     add("weights", "all", step.weights_s);
     f.rewards = history_.parts[0];
     if (r_.reference) f.distances = history_.parts[1];
@@ -363,14 +398,17 @@ class Learner {
   const LearningOptions& options_;
   std::vector<std::int64_t> lengths_;
   std::optional<LearningCheckpoints> checkpoints_;
-  TrainingLosses history_;  // of all steps done; parts: rewards and distances
+  TrainingLosses history_;  // of all steps done; parts: histories()
   std::int64_t first_step_ = 0;
   int generating_ = 1;
   Rollout rollout_;  // of the step; outlives ranks that are at it when the run fails
   RolloutData scored_, trained_;
   ScoringSteps actor_, reference_;
+  HeadedScoring reward_, critic_;
   UpdateSteps updates_;
+  ValueUpdates value_updates_;
   std::unique_ptr<PhaseRun> actor_run_, reference_run_, update_run_;
+  std::unique_ptr<PhaseRun> reward_run_, critic_run_, value_run_;  // of the critic what scores, and what is trained
   std::vector<std::unique_ptr<Replica>> replicas_;
   std::vector<Phase> phases_;
 };
@@ -384,9 +422,14 @@ void check_learnable(const plan::Scenario& scenario, int steps) {
     if (wrong) problems.add({"", 0, 0, path, message, hint});
   };
   constexpr const char* kSimulated = ": it is simulated only";
-  refuse(r.has_critic(), "reinforcement.algorithm", fmt::format("ppo is not performed yet{}", kSimulated), "grpo");
-  refuse(r.reward != "rule", "reinforcement.reward",
-         fmt::format("a reward model, '{}', is not performed yet{}", r.reward, kSimulated), "rule");
+  refuse(
+      r.critic != "same", "reinforcement.critic",
+      fmt::format("a critic that is another model than the actor, '{}', is not performed yet{}", r.critic, kSimulated),
+      "same");
+  refuse(r.reward != "rule" && r.reward != "same", "reinforcement.reward",
+         fmt::format("a reward model that is another model than the actor, '{}', is not performed yet{}", r.reward,
+                     kSimulated),
+         "rule, or same");
   refuse(r.packing, "reinforcement.packing", fmt::format("packed rows are not performed yet{}", kSimulated), "false");
   refuse(r.offload, "reinforcement.offload",
          "on this machine's CPUs the memory of devices is the host's, and nothing is copied between them", "false");
@@ -397,8 +440,9 @@ void check_learnable(const plan::Scenario& scenario, int steps) {
   refuse(scenario.places.contains("reinforcement.generation.memory"), "reinforcement.generation.memory",
          "a device's part of the memory is not kept to where ranks share this machine's: all phases lie there at once",
          "leave it out, and bound the cache by reinforcement.generation.sequences");
-  refuse(r.samples < 2, "reinforcement.samples",
-         "a single response to a prompt has no group that its advantage could be told by", "2 or more");
+  refuse(r.samples < 2 && !r.has_critic(), "reinforcement.samples",
+         "a single response to a prompt has no group that its advantage could be told by",
+         "2 or more, or algorithm: ppo");
   refuse(r.rule_modulus > scenario.model.vocab, "reinforcement.rule_modulus",
          fmt::format("{} is more than the {} tokens of the vocabulary", r.rule_modulus, scenario.model.vocab),
          "at most model.vocab");
@@ -415,8 +459,6 @@ void check_learnable(const plan::Scenario& scenario, int steps) {
          fmt::format("modules of multi-token prediction are not performed yet{}", kSimulated), "0");
   refuse(scenario.model.dropout > 0, "model.dropout",
          "probabilities of responses are those of the model that gave them, which drops nothing", "0");
-  refuse(scenario.plan.context > 1, "plan.context",
-         fmt::format("sequences spread over context ranks are not performed yet{}", kSimulated), "1");
   const std::int64_t ranks = scenario.cluster.gpus + r.generation.gpus;
   refuse(ranks > kMaxRanks, "cluster.gpus",
          fmt::format("{} ranks as threads of this machine; at most {} are performed", ranks, kMaxRanks),
@@ -434,7 +476,7 @@ LearningOutcome learn(const LearningPlan& plan, const LearningOptions& options) 
 std::string learning_table(const std::vector<LearningStep>& steps, std::int64_t first_step) {
   std::string out =
       "step,loss,reward,distance,end_s,step_s,generation_s,prefill_s,decode_s,actor_scoring_s,reference_scoring_s,"
-      "rewards_s,training_s,weights_s\n";
+      "rewards_s,training_s,weights_s,value_loss,reward_scoring_s,critic_scoring_s,critic_training_s\n";
   double end = 0;
   for (std::size_t s = 0; s < steps.size(); ++s) {
     const LearningStep& one = steps[s];
@@ -444,6 +486,8 @@ std::string learning_table(const std::vector<LearningStep>& steps, std::int64_t 
     for (const double phase : {one.generation_s, one.prefill_s, one.decode_s, one.actor_scoring_s,
                                one.reference_scoring_s, one.rewards_s, one.training_s, one.weights_s})
       fmt::format_to(std::back_inserter(out), ",{:.9f}", phase);
+    fmt::format_to(std::back_inserter(out), ",{},{:.9f},{:.9f},{:.9f}", one.value_loss, one.reward_scoring_s,
+                   one.critic_scoring_s, one.critic_training_s);
     out += '\n';
   }
   return out;

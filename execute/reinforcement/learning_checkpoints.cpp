@@ -14,8 +14,6 @@
 namespace rehearse::execute {
 namespace {
 
-constexpr std::size_t kHistories = 2;  // rewards, distances
-
 void write_states(const std::string& folder, std::int64_t step, int first_file, const PhaseRun& run) {
   std::vector<std::byte> block;
   for (int rank = 0; rank < run.grid().ranks(); ++rank) {
@@ -39,6 +37,13 @@ void read_states(const std::string& folder, const Manifest& saved, std::size_t f
     ranks.restore(RankState(run.timeline(rank), run.grid(), rank), run.memory(rank), same_plan);
 }
 
+std::vector<const PhaseRun*> in_order(const SavedModels& models) {
+  std::vector<const PhaseRun*> runs;
+  for (const PhaseRun* run : {models.update, models.reference, models.critic})
+    if (run != nullptr) runs.push_back(run);
+  return runs;
+}
+
 // Without how the other phases are performed: what is saved lies in ranks that train.
 CheckpointKeys plan_of_training(CheckpointKeys plan) {
   std::erase_if(plan, [](const auto& key) { return key.first.starts_with("reinforcement."); });
@@ -47,42 +52,47 @@ CheckpointKeys plan_of_training(CheckpointKeys plan) {
 
 }  // namespace
 
+std::size_t histories(const plan::Reinforcement& r) {
+  return r.has_critic() ? 3 : 2;
+}
+
 LearningCheckpoints::LearningCheckpoints(const plan::Scenario& scenario, const Options& options)
     : scenario_(scenario), options_(options) {
   Beginning beginning = begin_in_folder(scenario, options);
   first_ = beginning.step;
-  history_.parts.resize(kHistories);
+  const plan::Reinforcement& r = scenario.reinforcement;
+  history_.parts.resize(histories(r));
   if (first_ == 0) return;
   history_ = beginning.manifest->losses;
-  const std::size_t models = scenario.reinforcement.reference ? 2 : 1;
-  if (history_.parts.size() != kHistories || beginning.manifest->files.size() % models != 0)
+  const std::size_t models = 1 + (r.reference ? 1 : 0) + (r.has_critic() ? 1 : 0);
+  if (history_.parts.size() != histories(r) || beginning.manifest->files.size() % models != 0)
     throw InputError(Diagnostic{checkpoint_path(options_.checkpoint.folder, first_) + "/manifest.json", 0, 0, "",
                                 "is of no run of reinforcement learning", "another folder"});
   manifest_ = std::move(beginning.manifest);
 }
 
-void LearningCheckpoints::restore(const PhaseRun& update, const PhaseRun* reference) const {
+void LearningCheckpoints::restore(const SavedModels& models) const {
   if (!manifest_) return;
   const bool same_plan =
       plan_of_training(manifest_->plan) == plan_of_training(manifest_of_run(scenario_, options_, first_).plan);
-  const std::size_t files = manifest_->files.size(), own = reference != nullptr ? files / 2 : files;
-  read_states(checkpoint_path(options_.checkpoint.folder, first_), *manifest_, 0, own, same_plan, update);
-  if (reference != nullptr)
-    read_states(checkpoint_path(options_.checkpoint.folder, first_), *manifest_, own, files - own, same_plan,
-                *reference);
+  const std::vector<const PhaseRun*> runs = in_order(models);
+  const std::size_t each = manifest_->files.size() / runs.size();  // by the grid that saved them
+  for (std::size_t i = 0; i < runs.size(); ++i)
+    read_states(checkpoint_path(options_.checkpoint.folder, first_), *manifest_, i * each, each, same_plan, *runs[i]);
 }
 
-void LearningCheckpoints::save(const PhaseRun& update, const PhaseRun* reference, const TrainingLosses& history) const {
+void LearningCheckpoints::save(const SavedModels& models, const TrainingLosses& history) const {
   const auto step = static_cast<std::int64_t>(history.of_steps.size());
   const std::string folder = checkpoint_path(options_.checkpoint.folder, step);
   std::filesystem::create_directories(folder);
-  const int ranks = update.grid().ranks();
-  write_states(folder, step, 0, update);
-  if (reference != nullptr) write_states(folder, step, ranks, *reference);
   Manifest m = manifest_of_run(scenario_, options_, step);
   m.losses = history;
-  for (int file = 0; file < ranks + (reference != nullptr ? reference->grid().ranks() : 0); ++file)
-    m.files.push_back(state_file_facts(folder, state_file_name(file)));
+  int files = 0;
+  for (const PhaseRun* run : in_order(models)) {
+    write_states(folder, step, files, *run);
+    for (int rank = 0; rank < run->grid().ranks(); ++rank)
+      m.files.push_back(state_file_facts(folder, state_file_name(files++)));
+  }
   write_manifest(folder, m);
   if (step < options_.steps) keep_last();  // until the end there is one to go on from, killed whenever
 }

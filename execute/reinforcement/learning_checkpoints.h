@@ -1,8 +1,9 @@
 // The checkpoints of reinforcement learning that is performed, of the same folders and files as training's
 // (checkpoint/folder.h): between two steps all ranks stand, and what the actor's update keeps of its ranks is written,
-// behind it what the reference is. All else that a step depends on is its number: prompts, lengths and tokens are drawn
-// by it (rollout.h), rewards by a rule keep nothing, other phases get the actor's weights. The manifest has mean
-// losses, rewards and distances of all steps.
+// behind it what the reference is and what the critic's update keeps. All else that a step depends on is its number:
+// prompts, lengths and tokens are drawn by it (rollout.h), rewards by a rule keep nothing, a model that rewards is what
+// is drawn for it, other phases get the actor's and the critic's weights. The manifest has mean losses, rewards and
+// distances of all steps, and the critic's losses.
 #pragma once
 
 #include <cstdint>
@@ -16,21 +17,30 @@
 
 namespace rehearse::execute {
 
+// What is saved, in the order of its files; nullptr: there is none.
+struct SavedModels {
+  const PhaseRun* update = nullptr;
+  const PhaseRun* reference = nullptr;
+  const PhaseRun* critic = nullptr;
+};
+// The histories of a run behind its losses: rewards, distances, with a critic its losses.
+std::size_t histories(const plan::Reinforcement& r);
+
 class LearningCheckpoints {
  public:
   // Throws InputError as find_beginning(). `options`: checkpoint and steps count.
   LearningCheckpoints(const plan::Scenario& scenario, const Options& options);
 
   std::int64_t first_step() const { return first_; }
-  // Of the steps before: losses; parts: rewards and distances.
+  // Of the steps before: losses; parts: histories().
   const TrainingLosses& history() const { return history_; }
   bool due(std::int64_t steps_done) const { return checkpoint_due(options_, steps_done); }
-  // While all ranks stand, before their first step; nothing without a checkpoint. `reference`: nullptr: there is none.
-  // Throws InputError naming what is torn or foreign.
-  void restore(const PhaseRun& update, const PhaseRun* reference) const;
+  // While all ranks stand, before their first step; nothing without a checkpoint. Throws InputError naming what is torn
+  // or foreign.
+  void restore(const SavedModels& models) const;
   // While all ranks stand. `history`: of all steps done. Throws std::runtime_error naming what cannot be written.
   // Takes away old ones, but none at the run's end: a process that dies there is started again from one before it.
-  void save(const PhaseRun& update, const PhaseRun* reference, const TrainingLosses& history) const;
+  void save(const SavedModels& models, const TrainingLosses& history) const;
   void keep_last() const;  // once nothing is left to do
 
  private:

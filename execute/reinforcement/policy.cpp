@@ -14,34 +14,16 @@ using kernels::In;
 using kernels::Out;
 using program::CrossEntropyPart;
 
-namespace {
-
-float* fp32(const Out& operand) {
+float* RowsOfResponses::fp32(const Out& operand) {
   REHEARSE_CHECK(operand.type == DType::f32, "an operand of {} where fp32 is needed", name_of(operand.type));
   return static_cast<float*>(operand.data);
 }
 
-// What adds up the loss among what cross-entropy writes (sim/program/op.h), behind which there may be scratch.
-float* loss_of(const program::CrossEntropy& e, std::span<const Out> writes) {
-  return fp32(writes[e.part == CrossEntropyPart::fused_forward ? 1 : 0]);
-}
-
-}  // namespace
-
-template <class Use>
-void RowsOfResponses::each_token(const CallContext& c, std::int64_t rows, const Use& use) const {
-  const std::int64_t together = scenario_.plan.micro_batch, prompt = data_.rollout().prompt_tokens;
-  REHEARSE_CHECK(rows == together * scenario_.training.seq_len, "{} rows of {} sequences of {} tokens", rows, together,
-                 scenario_.training.seq_len);
-  for (std::int64_t b = 0; b < together; ++b) {
-    const std::int64_t own = c.first_sequence + b;
-    const Response* const response = data_.sequence(c.step->step, own);
-    if (response == nullptr) continue;
-    for (std::int64_t token = 0; token < response->length; ++token) {
-      const std::int64_t place = prompt - 1 + token;
-      use(place * together + b, *response, static_cast<std::size_t>(token), own, place);
-    }
-  }
+std::int64_t RowsOfResponses::rows_together(std::int64_t rows) const {
+  const std::int64_t together = scenario_.plan.micro_batch;
+  const std::int64_t held = scenario_.training.seq_len / scenario_.plan.context;
+  REHEARSE_CHECK(rows == together * held, "{} rows of {} sequences of {} tokens", rows, together, held);
+  return together;
 }
 
 double RowsOfResponses::log_probability(const program::CrossEntropy& e, std::span<const Out> reads,
@@ -97,10 +79,10 @@ void UpdateSteps::perform(const program::Op& op, std::span<const Out> reads, std
       float not_asked_for = 0;
       c.device.cross_entropy_forward(e->rows, e->cols, e->valid_cols, e->scale, reads[0],
                                      static_cast<const std::int32_t*>(reads[1].data), fp32(writes[0]), &not_asked_for);
-      return add_losses(*e, reads, writes, loss_of(*e, writes), c);
+      return add_losses(*e, reads, writes, fp32(writes[1]), c);
     }
     case CrossEntropyPart::loss:
-      return add_losses(*e, reads, writes, loss_of(*e, writes), c);
+      return add_losses(*e, reads, writes, fp32(writes[0]), c);
     case CrossEntropyPart::backward: {
       call_kernel(op, reads, writes, c);
       std::vector<float> rows(static_cast<std::size_t>(e->rows), 0.0F);

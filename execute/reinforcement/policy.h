@@ -4,12 +4,14 @@
 // its own.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <vector>
 
 #include "execute/reinforcement/phase_run.h"
 #include "execute/reinforcement/rollout.h"
+#include "sim/plan/context_rows.h"
 
 namespace rehearse::execute {
 
@@ -19,10 +21,30 @@ class RowsOfResponses : public AskedSteps {
   RowsOfResponses(const PhasePlan& plan, const RolloutData& data) : scenario_(*plan.scenario), data_(data) {}
 
  protected:
-  // Calls use(row of the operand, response, its token, row among the step's, place in the row) for each row that
-  // predicts a response's token.
+  // Calls use(row of the operand, response, its token, row among the step's, place in the row) for each row here that
+  // predicts a response's token, or with `behind` 1 reads it; in the order in which the rank holds the rows' tokens,
+  // which with context ranks are some of them.
   template <class Use>
-  void each_token(const CallContext& c, std::int64_t rows, const Use& use) const;
+  void each_token(const CallContext& c, std::int64_t rows, const Use& use, std::int64_t behind = 0) const {
+    const std::int64_t together = rows_together(rows), first = data_.rollout().prompt_tokens - 1 + behind;
+    const std::vector<plan::TokenRun> held =
+        plan::context_tokens(scenario_.plan, scenario_.training.seq_len, c.context_coordinate);
+    for (std::int64_t b = 0; b < together; ++b) {
+      const std::int64_t own = c.first_sequence + b;
+      const Response* const response = data_.sequence(c.step->step, own);
+      if (response == nullptr) continue;
+      std::int64_t before = 0;  // tokens held
+      for (const plan::TokenRun& run : held) {
+        const std::int64_t begin = std::max(run.first, first),
+                           end = std::min(run.first + run.count, first + response->length);
+        for (std::int64_t place = begin; place < end; ++place)
+          use((before + place - run.first) * together + b, *response, static_cast<std::size_t>(place - first), own,
+              place);
+        before += run.count;
+      }
+    }
+  }
+  static float* fp32(const kernels::Out& operand);  // what must be
   // After the parts of cross-entropy that have what it takes, so fused_forward or loss: the logarithm of the
   // probability of `token` in a row.
   static double log_probability(const program::CrossEntropy& e, std::span<const kernels::Out> reads,
@@ -30,6 +52,9 @@ class RowsOfResponses : public AskedSteps {
 
   const plan::Scenario& scenario_;
   const RolloutData& data_;
+
+ private:
+  std::int64_t rows_together(std::int64_t rows) const;  // sequences of a micro-batch of so many rows
 };
 
 class ScoringSteps final : public RowsOfResponses {

@@ -73,6 +73,31 @@ void set_advantages(Rollout& rollout, std::int64_t samples) {
   }
 }
 
+void set_token_advantages(Rollout& rollout, const plan::Reinforcement& r) {
+  constexpr double kLeast = 1e-8;
+  double tokens = 0, sum = 0, squares = 0;
+  for (Response& response : rollout.sequences) {
+    const auto length = static_cast<std::size_t>(response.length);
+    response.advantages.assign(length, 0), response.returns.assign(length, 0);
+    double behind = 0, advantage = 0;  // the value of the token behind, and its advantage
+    for (std::size_t t = length; t-- > 0;) {
+      double reward = t + 1 == length ? response.reward : 0;
+      if (!response.reference.empty()) reward -= r.kl * (response.chosen[t] - response.reference[t]);
+      const double surprise = reward + r.gamma * behind - response.values[t];
+      advantage = surprise + r.gamma * r.gae_lambda * advantage;
+      response.advantages[t] = advantage, response.returns[t] = advantage + response.values[t];
+      behind = response.values[t];
+      ++tokens, sum += advantage;
+    }
+  }
+  const double mean = sum / tokens;
+  for (const Response& response : rollout.sequences)
+    for (const double advantage : response.advantages) squares += (advantage - mean) * (advantage - mean);
+  const double deviation = std::sqrt(squares / std::max(1.0, tokens - 1) + kLeast);
+  for (Response& response : rollout.sequences)
+    for (double& advantage : response.advantages) advantage = (advantage - mean) / deviation;
+}
+
 Distance distance(double actor, double reference) {
   const double apart = reference - actor;
   return {std::exp(apart) - apart - 1, 1 - std::exp(apart)};
@@ -87,16 +112,24 @@ double mean_distance(const Rollout& rollout) {
 }
 
 TokenLoss token_loss(const plan::Reinforcement& r, const Response& response, std::size_t token, double now) {
-  const double ratio = std::exp(now - response.chosen[token]), advantage = response.advantage;
+  const double ratio = std::exp(now - response.chosen[token]),
+               advantage = r.has_critic() ? response.advantages[token] : response.advantage;
   const double clipped = std::clamp(ratio, 1 - r.clip, 1 + r.clip);
   TokenLoss loss;
   loss.value = -std::min(ratio * advantage, clipped * advantage);
   if (ratio * advantage <= clipped * advantage) loss.slope = -ratio * advantage;
-  if (!response.reference.empty()) {
+  if (!response.reference.empty() && !r.has_critic()) {
     const Distance apart = distance(now, response.reference[token]);
     loss.value += r.kl * apart.value, loss.slope += r.kl * apart.slope;
   }
   return loss;
+}
+
+TokenLoss value_loss(const plan::Reinforcement& r, const Response& response, std::size_t token, double now) {
+  const double before = response.values[token], off = now - response.returns[token];
+  const double clipped = std::clamp(now, before - r.value_clip, before + r.value_clip) - response.returns[token];
+  if (off * off >= clipped * clipped) return {off * off / 2, off};
+  return {clipped * clipped / 2, 0};
 }
 
 const Response* RolloutData::sequence(std::int64_t step, std::int64_t row) const {

@@ -17,6 +17,9 @@ struct Response {
   std::vector<double> chosen, reference;  // logarithms of each response token's probability: of the actor, of the
                                           // model that it began as (empty: there is none)
   double reward = 0, advantage = 0;
+  // With a critic, by token of the response: what it expects before the token (Response::values), how much better the
+  // token is than that, and what the critic is to learn.
+  std::vector<double> values, advantages, returns;
 };
 
 struct Rollout {
@@ -55,6 +58,14 @@ double rule_reward(const Response& response, std::int64_t prompt_tokens, std::in
 // as verl has it); Shao et al. 2024, arXiv 2402.03300, section 4.1.2.
 void set_advantages(Rollout& rollout, std::int64_t samples);
 
+// With a critic: generalised advantage estimation (Schulman et al. 2015, arXiv 1506.02438, equation 16, to a response's
+// end, behind which nothing is expected) with reinforcement.gamma and gae_lambda. A token's reward is minus `kl` x the
+// logarithm of the actor's probability over the reference's, and the response's reward more at its last token (Ziegler
+// et al. 2019, arXiv 1909.08593, section 2; Ouyang et al. 2022, arXiv 2203.02155, section 3.5). `returns` are advantage
+// plus value; then advantages are brought to mean 0 and variance 1 over all tokens of the rollout, as is usual (Huang
+// et al. 2024, arXiv 2403.17031): the variance is a sample's, plus 1e-8.
+void set_token_advantages(Rollout& rollout, const plan::Reinforcement& r);
+
 // The distance of the reference from the actor at a token (Schulman 2020, "Approximating KL divergence"; arXiv
 // 2402.03300, equation 4) and its slope, by the logarithms of both probabilities.
 struct Distance {
@@ -70,6 +81,10 @@ struct TokenLoss {
   double value = 0, slope = 0;
 };
 TokenLoss token_loss(const plan::Reinforcement& r, const Response& response, std::size_t token, double now);
+
+// The critic's loss of a token and its slope by its value, `now`: half of the larger of the squares of what `now`, and
+// `now` within value_clip of what it was before the updates, are off the return (Huang et al. 2024, arXiv 2403.17031).
+TokenLoss value_loss(const plan::Reinforcement& r, const Response& response, std::size_t token, double now);
 
 // Rows of training.seq_len tokens, one of each sequence, and as targets the responses' tokens alone: of number n the
 // n-th of a rollout, or its beginning again (epochs); numbers count `rows` a step, of which those behind the rollout's

@@ -1,8 +1,8 @@
 // Bytes between processes. Ranks may be connected several times over ("lanes"), so that transfers of different groups
 // share a link as they would on a real network and do not queue behind one another. A transfer names its peer, lane and
 // tag; sends and receives are matched by these, in order if they are equal. Waits end with Stopped or DeadlineError.
-// Thread-safe, but a Transfer belongs to one thread. gloo/gloo_wire.h has one over Gloo, processes/socket_wire.h one
-// that is for control alone.
+// Thread-safe, but a Transfer belongs to one thread. gloo/gloo_wire.h has one over Gloo, mpi/mpi_wire.h one over MPI,
+// processes/socket_wire.h one that is for control alone.
 #pragma once
 
 #include <chrono>

@@ -42,14 +42,15 @@ void check_generation(const Node& node, const Scenario& s) {
         "more prompts or samples, or generation.tensor larger");
 }
 
-// What the movement of weights (sim/run/reinforcement/weight_movement.h) does not know: which rank has which experts,
-// and ZeRO-3's parts where they are spread over context ranks, too.
+// What the movement of weights (sim/run/reinforcement/weight_movement.h) does not know: which rank has which experts
+// where these are spread otherwise than over replicas alone, and ZeRO-3's parts where they are spread over context
+// ranks, too.
 void check_layout(const Node& node, const Scenario& s) {
-  if (s.plan.expert > 1)
+  if (s.plan.expert > 1 && (s.plan.context > 1 || s.plan.whole_experts() || s.plan.zero == 3))
     node.error(
-        "is not available with experts that are spread over ranks yet: what each rank holds of them when "
-        "weights move to where responses are generated is not known",
-        "plan.expert: 1");
+        "is not available yet with experts that are spread over context ranks, over tensor ranks that have whole ones, "
+        "or under ZeRO-3: what each rank holds of them when weights move to where responses are generated is not known",
+        "plan.expert: 1, or plan.context: 1, plan.expert_tensor: 0 and plan.zero: 0, 1 or 2");
   if (s.plan.context > 1 && s.plan.zero == 3)
     node.error(
         "is not available with ZeRO-3 over context ranks yet: what each rank holds when weights move to where "
@@ -114,7 +115,13 @@ void check_reinforcement(const Sections& sections, const Scenario& s) {
     node.get("prompts").error(fmt::format("{} prompts of {} samples do not divide by training.global_batch, {}",
                                           r.prompts, r.samples, s.training.global_batch),
                               "whole updates: a divisor as training.global_batch");
-  if (!r.has_critic() && r.critic != "same") node.get("critic").error("is of algorithm: ppo", "algorithm: ppo");
+  const Reinforcement usual;
+  const auto of_ppo = [&](bool given, const char* key) {
+    if (given && !r.has_critic()) node.get(key).error("is of algorithm: ppo", "algorithm: ppo");
+  };
+  of_ppo(r.critic != usual.critic, "critic");
+  of_ppo(r.gamma != usual.gamma, "gamma"), of_ppo(r.gae_lambda != usual.gae_lambda, "gae_lambda");
+  of_ppo(r.value_clip != usual.value_clip, "value_clip");
   if (r.asynchronous && r.colocated())
     node.get("asynchronous")
         .error("generates while others train, for which it needs devices of its own", "generation: {gpus: 8}");

@@ -40,9 +40,11 @@ struct Reinforcement {
   std::int64_t scoring_micro_batch = 0;  // 0: plan.micro_batch
   bool offload = true;
   bool asynchronous = false;
-  double clip = 0.2;              // of the loss: ratios of probabilities count between 1 - clip and 1 + clip
-  double kl = 0.04;               // of the loss: weight of the distance from the reference, where there is one
-  std::int64_t rule_modulus = 2;  // of the rule that rewards, where responses are generated for real
+  double clip = 0.2;                    // of the loss: ratios of probabilities count between 1 - clip and 1 + clip
+  double kl = 0.04;                     // of the loss: weight of the distance from the reference, where there is one
+  double gamma = 1, gae_lambda = 0.95;  // of ppo's advantages: discount of rewards, and of what is estimated from them
+  double value_clip = 0.2;              // of the critic's loss: values count within this of what they were
+  std::int64_t rule_modulus = 2;        // of the rule that rewards, where responses are generated for real
   Generation generation;
 
   std::int64_t sequences() const { return prompts * samples; }

@@ -348,6 +348,17 @@ TEST(Weights, OfAnotherLayoutAreWhatIsNeededAndNotHeld) {
   EXPECT_NEAR(static_cast<double>(moved(read(zero), 0, 16, 1, 16)), 15 * all, 512);
 }
 
+// Of experts that two replicas have half of each a device of tensor 1 lacks half; of all else nothing.
+TEST(Weights, OfSpreadExpertsAreTheOthers) {
+  const plan::Scenario s = read({"model=mixtral-8x7b", "plan.expert=2", "plan.tensor=1", "plan.pipeline=1"});
+  const double experts = 2.0 * 32 * 8 * 3 * 4096 * 14336;  // layers, experts, matrices, widths
+  EXPECT_NEAR(static_cast<double>(moved(s, 0, 16, 1, 16)), 16 * experts / 2, 64);
+  // Apart, and over two stages: all of it, whatever is where.
+  const plan::Scenario apart = read({"model=mixtral-8x7b", "plan.expert=2", "plan.tensor=1", "plan.pipeline=2"});
+  EXPECT_NEAR(static_cast<double>(moved(apart, 16, 4, 1, 32)),
+              4 * 2.0 * static_cast<double>(model::parameter_count(s.model)), 64);
+}
+
 // Apart, every replica gets all of it, however it is split on either side.
 TEST(Weights, ApartEachReplicaGetsAllOfThem) {
   const double all = 2.0 * static_cast<double>(model::parameter_count(read().model));
@@ -544,11 +555,14 @@ TEST(Rules, SayWhatDoesNotGoTogether) {
   EXPECT_EQ(refused({"reinforcement.prompts=63"}), "reinforcement.prompts");
   EXPECT_EQ(refused({"reinforcement.prompt_tokens=4096"}), "reinforcement.prompt_tokens");
   EXPECT_EQ(refused({"reinforcement.critic=llama3-8b"}), "reinforcement.critic");
+  for (const char* key : {"reinforcement.gamma", "reinforcement.gae_lambda", "reinforcement.value_clip"})
+    EXPECT_EQ(refused({std::string(key) + "=0.5"}), key);
   EXPECT_EQ(refused({"reinforcement.generation.tensor=3"}), "reinforcement.generation.tensor");
   EXPECT_EQ(refused({"reinforcement.generation.gpus=4", "reinforcement.generation.tensor=8"}),
             "reinforcement.generation.tensor");
   EXPECT_EQ(refused({"reinforcement.sample=3"}), "reinforcement.sample");
-  EXPECT_EQ(refused({"model=mixtral-8x7b", "plan.expert=2"}), "reinforcement");
+  EXPECT_EQ(refused({"model=mixtral-8x7b", "plan.expert=2"}), "");
+  EXPECT_EQ(refused({"model=mixtral-8x7b", "plan.expert=2", "plan.zero=3"}), "reinforcement");
   const std::string apart = "reinforcement.generation.gpus=16";
   EXPECT_EQ(refused({apart}), "");
   EXPECT_EQ(refused({apart, "cluster.placement=[node1, node0]"}), "cluster.placement");

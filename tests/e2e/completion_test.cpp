@@ -21,7 +21,8 @@ TEST(Completion, BashOffersCommandsOptionsAndValues) {
   EXPECT_EQ(offered("rehearse si"), "simulate");
   EXPECT_TRUE(has(offered("rehearse "), "simulate plan execute calibrate demo"));
   EXPECT_EQ(offered("./rehearse simulate x --sw"), "--sweep");
-  EXPECT_EQ(offered("rehearse simulate gpt-tiny-"), "gpt-tiny-2x2x2 gpt-tiny-ddp gpt-tiny-grpo-local gpt-tiny-text");
+  EXPECT_EQ(offered("rehearse simulate gpt-tiny-"),
+            "gpt-tiny-2x2x2 gpt-tiny-ddp gpt-tiny-grpo-local gpt-tiny-ppo-local gpt-tiny-text");
   EXPECT_EQ(offered("rehearse simulate x --fold "), "auto off explain");
   EXPECT_EQ(offered("rehearse list d"), "devices");
   EXPECT_EQ(offered("rehearse init --model gpt2-"), "gpt2-large gpt2-medium gpt2-small gpt2-xl");

@@ -20,6 +20,19 @@ plan: {micro_batch: 1, pipeline: 2, zero: 1}
 training: {global_batch: 8, precision: fp32, lr: 1e-3}
 )";
 
+// As root, with more ranks than cores, without ssh, in containers; Open MPI itself leaks.
+constexpr const char* kMpirun =
+    "export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1 "
+    "OMPI_MCA_plm=isolated OMPI_MCA_btl_vader_single_copy_mechanism=none LSAN_OPTIONS=detect_leaks=0\n";
+
+// Why; empty: there is MPI.
+std::string without_mpi() {
+  if (shell("command -v mpirun").status != 0) return "there is no mpirun (openmpi-bin)";
+  if (has(run({"execute", "gpt-tiny-ddp", "--ranks", "mpi"}).err, "built without MPI"))
+    return "built without MPI (libopenmpi-dev)";
+  return "";
+}
+
 bool without_gloo() {
   return has(run({"execute", "gpt-tiny-ddp", "--steps", "1", "--ranks", "gloo"}).err, "built without Gloo");
 }
@@ -27,17 +40,21 @@ bool without_gloo() {
 // Runs kTwoByTwo for `steps` steps with --elastic `range` and a checkpoint every 10, and meanwhile `disturb`, a shell
 // script to which $saved is the folder of checkpoints and $parent the command's process; `after N` waits for a
 // checkpoint of step N or later, `said TEXT` until the command has said so.
-Outcome elastic(const Folder& folder, int steps, const std::string& range, const std::string& disturb) {
+Outcome elastic(const Folder& folder, int steps, const std::string& range, const std::string& disturb,
+                const std::string& ranks = "gloo") {
   const std::string file = folder.write("two-by-two.yaml", kTwoByTwo);
   const std::string options = " --steps " + std::to_string(steps) + " --elastic " + range;
-  return shell("cd '" + (folder / "") + R"sh('; saved=saved
+  return shell(
+      "cd '" + (folder / "") + R"sh('; saved=saved
 unset RANK WORLD_SIZE LOCAL_RANK MASTER_ADDR MASTER_PORT
-until_true() { for try in $(seq 1500); do "$@" && return 0; kill -0 $parent 2> /dev/null || return 1; sleep 0.02; done; }
+)sh" + kMpirun +
+      R"sh(until_true() { for try in $(seq 1500); do "$@" && return 0; kill -0 $parent 2> /dev/null || return 1; sleep 0.02; done; }
 reached() { for file in "$saved"/step-*/manifest.json; do step=${file%/*}; [ "${step##*step-}" -ge "$1" ] 2> /dev/null && return 0; done; return 1; }
 after() { until_true reached "$(printf %010d "$1")"; }
 said() { until_true grep -q "$1" err; }
-"$REHEARSE" execute two-by-two.yaml --ranks gloo --timeout 20 --checkpoint "$saved" --every 10 )sh" +
-               options + " 2> err & parent=$!\n" + disturb + "\nwait $parent; status=$?; cat err >&2; exit $status");
+"$REHEARSE" execute two-by-two.yaml --ranks )sh" +
+      ranks + R"sh( --timeout 20 --checkpoint "$saved" --every 10 )sh" + options + " 2> err & parent=$!\n" + disturb +
+      "\nwait $parent; status=$?; cat err >&2; exit $status");
 }
 
 std::vector<double> losses(const Folder& folder, const std::string& name, int steps) {
@@ -80,6 +97,48 @@ TEST(Elastic, WhatIsLeftGoesOnWithoutAKilledRank) {
   expect_undisturbed(folder, 150);
 }
 
+TEST(Elastic, OverMpiRanksLeaveAndComeAtACheckpoint) {
+  if (const std::string why = without_mpi(); !why.empty()) GTEST_SKIP() << why;
+  const Folder folder;
+  const Outcome r = elastic(folder, 100000, "2:4", R"sh(after 20; echo 2 > "$saved/ranks"; said "there are 2 ranks now"
+echo 4 > "$saved/ranks"; said "there are 4 ranks now"; kill -TERM $parent)sh",
+                            "mpi");
+  EXPECT_TRUE(has(r.err, "there are 2 ranks now\nrehearse: note: going on from step ")) << r.err;
+  EXPECT_TRUE(has(r.err, "there are 4 ranks now\nrehearse: note: going on from step ")) << r.err;
+  EXPECT_FALSE(has(r.err, "ended from outside")) << r.err;
+  EXPECT_EQ(r.status, 143) << r.err;
+}
+
+// The first of mpirun's processes.
+TEST(Elastic, OverMpiWhatIsLeftGoesOnWithoutAKilledRank) {
+  if (const std::string why = without_mpi(); !why.empty()) GTEST_SKIP() << why;
+  const Folder folder;
+  const Outcome r = elastic(folder, 400, "2:4",
+                            R"sh(after 20; mpirun=$(cut -d ' ' -f 1 /proc/$parent/task/$parent/children)
+kill -KILL $(cat /proc/$mpirun/task/*/children | cut -d ' ' -f 1))sh",
+                            "mpi");
+  ASSERT_EQ(r.status, 0) << r.err;
+  EXPECT_TRUE(has(r.err, "the job of mpirun ended with exit status 137\nrehearse: note: going on from step ")) << r.err;
+  EXPECT_TRUE(has(r.err, "with 2 of 3 ranks")) << r.err;
+  expect_undisturbed(folder, 400);
+}
+
+TEST(Elastic, MpirunStartsAnotherNumber) {
+  if (const std::string why = without_mpi(); !why.empty()) GTEST_SKIP() << why;
+  const Folder folder;
+  const std::string file = folder.write("two-by-two.yaml", kTwoByTwo);
+  const auto start = [&](int ranks, int steps) {
+    return shell(std::string(kMpirun) + "cd '" + (folder / "") + "'; mpirun -n " + std::to_string(ranks) +
+                 " \"$REHEARSE\" execute two-by-two.yaml --steps " + std::to_string(steps) +
+                 " --ranks mpi --timeout 20 --checkpoint saved --every 10 --elastic 2:4");
+  };
+  const Outcome four = start(4, 20), two = start(2, 40);
+  ASSERT_EQ(four.status, 0) << four.err;
+  ASSERT_EQ(two.status, 0) << two.err;
+  EXPECT_TRUE(has(two.out, "measured, 2 ranks")) << two.out;
+  expect_undisturbed(folder, 40);
+}
+
 TEST(Elastic, TheRunEndsWhereTooFewAreLeft) {
   if (without_gloo()) GTEST_SKIP() << "built without Gloo";
   const Folder folder;
@@ -117,7 +176,7 @@ TEST(Elastic, WhatCannotBeIsRefused) {
     EXPECT_EQ(r.status, 2) << r.err;
     EXPECT_TRUE(has(r.err, message)) << r.err;
   };
-  refused("2:4", {}, "--ranks gloo");
+  refused("2:4", {}, "--ranks gloo, or mpi");
   refused("4:2", {"--ranks", "gloo"}, "'4:2' is no range of ranks: LEAST:MOST, from 1 to 64");
   refused("2:", {"--ranks", "gloo"}, "'2:' is no range of ranks");
   refused("3", {"--ranks", "gloo"}, "no number of ranks from 3 to 3 can perform the plan");

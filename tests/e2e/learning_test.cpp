@@ -85,15 +85,69 @@ TEST(Learning, IsPerformedAndComparedPhaseByPhase) {
   EXPECT_TRUE(has(read(folder / "compared/compare.csv"), "phase,first_s,second_s\ngeneration,"));
 }
 
+TEST(Learning, ACriticIsPerformedAndComparedPhaseByPhase) {
+  const Folder folder;
+  const Outcome r =
+      run({"execute", "gpt-tiny-ppo-local", "--steps", "3", "--log-every", "1", "-o", folder / "measured"});
+  ASSERT_EQ(r.status, 0) << r.err;
+  for (const char* phase : {"generation", "actor scoring", "reference scoring", "critic scoring", "rewards",
+                            "actor training", "critic training", "weights"})
+    EXPECT_TRUE(has(r.out, std::string("\n  ") + phase + " ")) << phase << r.out;
+  const std::string steps = read(folder / "measured/learning.csv");
+  const auto losses = column(steps, "value_loss"), told = numbers_behind(r.err, ", critic "),
+             training = column(steps, "critic_training_s");
+  ASSERT_EQ(losses.size(), 3U) << steps;
+  ASSERT_EQ(told.size(), 3U) << r.err;
+  for (std::size_t step = 0; step < 3; ++step) {
+    EXPECT_NEAR(told[step], losses[step], 1e-4) << r.err << steps;
+    EXPECT_GT(training[step], 0);
+  }
+  EXPECT_LT(losses[2], losses[0]) << "a critic that expects nothing learns what is usual";
+  EXPECT_TRUE(has(read(folder / "measured/result.json"), "\"algorithm\": \"ppo\""));
+  const Outcome simulated =
+      run({"simulate", "gpt-tiny-ppo-local", "--calibration", "a100-sxm-80g", "-o", folder / "simulated"});
+  ASSERT_EQ(simulated.status, 0) << simulated.err;
+  const Outcome compared = run({"compare", folder / "simulated", folder / "measured"});
+  EXPECT_EQ(compared.status, 0) << compared.err;
+  for (const char* line : {"critic scoring", "critic training"})
+    EXPECT_TRUE(has(compared.out, std::string("\n  ") + line + " ")) << line << compared.out;
+}
+
+// The simulation counts what weights move by layers and parts, the performer by what ranks hold.
+TEST(Learning, AsManyBytesOfSpreadExpertsMoveAsSimulated) {
+  const Folder folder;
+  const std::string file = folder.write("experts.yaml", R"(rehearse: 1
+name: experts
+model: {family: moe, layers: 4, hidden: 32, heads: 4, vocab: 64, max_seq_len: 32, experts: 4, experts_per_token: 2,
+        expert_ffn_hidden: 48, aux_loss: 0, buffer_factor: 2, dropout: 0}
+framework: rehearse
+cluster: {topology: local, gpus: 4}
+plan: {micro_batch: 2, expert: 2}
+training: {global_batch: 16, seq_len: 16, precision: fp32}
+reinforcement: {prompts: 8, samples: 4, prompt_tokens: 4, response_tokens: 8, packing: false, offload: false}
+)");
+  for (const char* set : {"plan.pipeline=1", "plan.pipeline=2", "plan.zero=1", "reinforcement.generation.tensor=2",
+                          "reinforcement.generation.gpus=2"}) {
+    const Outcome simulated = run({"simulate", file, "--set", set, "--calibration", "a100-sxm-80g", "--json"}),
+                  performed = run({"execute", file, "--set", set, "--steps", "1", "--json"});
+    ASSERT_EQ(simulated.status, 0) << set << simulated.err;
+    ASSERT_EQ(performed.status, 0) << set << performed.err;
+    const auto moved = numbers_behind(simulated.out, "\"moved_bytes\":");
+    ASSERT_EQ(moved.size(), 1U) << simulated.out;
+    EXPECT_GT(moved.front(), 0);
+    EXPECT_EQ(numbers_behind(performed.out, "\"moved_bytes\":"), moved) << set;
+  }
+}
+
 TEST(Learning, RefusesWhatIsNotPerformedWithItsPlace) {
   struct Refused {
     std::string set, says, too = "reinforcement.prompts=8";
   };
   for (const auto& [set, says, too] :
-       {Refused{"reinforcement.algorithm=ppo", "ppo is not performed"},
+       {Refused{"reinforcement.critic=gpt2", "a critic that is another model", "reinforcement.algorithm=ppo"},
         Refused{"reinforcement.packing=true", "packed rows are not performed"},
         Refused{"reinforcement.offload=true", "the memory of devices is the host's"},
-        Refused{"reinforcement.reward=same", "a reward model, 'same', is not performed"},
+        Refused{"reinforcement.reward=gpt2", "a reward model that is another model"},
         Refused{"reinforcement.samples=1", "no group that its advantage could be told by", "reinforcement.prompts=32"},
         Refused{"reinforcement.rule_modulus=17", "17 is more than the 16 tokens"},
         Refused{"reinforcement.generation.memory=60%", "a device's part of the memory is not kept to"},
@@ -188,8 +242,9 @@ TEST(Learning, KilledItIsStartedAgainAndLosesNothing) {
 }
 
 TEST(Learning, WrongNumbersAreRefusedWithTheirKeys) {
-  for (const char* set : {"reinforcement.clip=0", "reinforcement.clip=2", "reinforcement.kl=-1",
-                          "reinforcement.rule_modulus=1", "reinforcement.rule_modulus=x"}) {
+  for (const char* set : {"reinforcement.gamma=1.1", "reinforcement.gae_lambda=-0.1", "reinforcement.value_clip=0",
+                          "reinforcement.gamma=0.9", "reinforcement.clip=0", "reinforcement.clip=2",
+                          "reinforcement.kl=-1", "reinforcement.rule_modulus=1", "reinforcement.rule_modulus=x"}) {
     const Outcome r = run({"execute", kLocal, "--set", set});
     EXPECT_EQ(r.status, 2) << set << r.err;
     EXPECT_TRUE(has(r.err, std::string(set, std::string(set).find('=')))) << r.err;

@@ -73,6 +73,55 @@ INSTANTIATE_TEST_SUITE_P(
                     MpiCase{"all_8", 8, " --set plan.tensor=2 --set plan.pipeline=2 --set plan.zero=1"}),
     [](const auto& plan) { return std::string(plan.param.name); });
 
+// Parameter servers are the processes behind the workers'. In the order that is simulated, values at the servers,
+// losses and what each server did are those of threads, bit by bit; without it what is decided by ranks' order is.
+struct ServedCase {
+  const char* name;
+  const char* plan;
+  bool ordered;
+  bool acts;  // the order is of all that servers do, not of who makes a step
+};
+class MpiServers : public Mpi, public testing::WithParamInterface<ServedCase> {};
+
+TEST_P(MpiServers, DoWhatThreadsDo) {
+  const ServedCase& c = GetParam();
+  const std::string arguments = "cifar-4-workers-async --steps 8 --json --set plan.servers=2 " + std::string(c.plan) +
+                                (c.ordered ? " --as-simulated" : "");
+  const Outcome threads =
+      shell("\"$REHEARSE\" execute " + arguments + " --checkpoint " + (folder_ / "a") + " -o " + (folder_ / "threads"));
+  const Outcome processes =
+      under_mpirun(6, arguments + " --checkpoint " + (folder_ / "b") + " -o " + (folder_ / "processes"));
+  ASSERT_EQ(threads.status, 0) << threads.err;
+  ASSERT_EQ(processes.status, 0) << processes.err;
+  ASSERT_TRUE(Json::accept(processes.out)) << processes.out;
+  EXPECT_EQ(Json::parse(processes.out)["loss"], Json::parse(threads.out)["loss"]);
+  for (const char* server : {"0", "1"}) {
+    const std::string file = std::string("/step-0000000008/rank-000") + server + ".state";
+    EXPECT_EQ(read(folder_ / ("b" + file)), read(folder_ / ("a" + file))) << "values of server " << server;
+  }
+  if (c.acts) {
+    EXPECT_EQ(read(folder_ / "processes/servers.csv"), read(folder_ / "threads/servers.csv"));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, MpiServers,
+    testing::Values(ServedCase{"asynchronous", "", true, true},
+                    ServedCase{"bounded", "--set plan.consistency=bounded --set plan.staleness=1", true, true},
+                    ServedCase{"synchronous", "--set plan.consistency=synchronous", false, false},
+                    ServedCase{"one_spare",
+                               "--set plan.consistency=synchronous --set plan.backup_workers=1 --set "
+                               "training.global_batch=96",
+                               true, false}),
+    [](const auto& plan) { return std::string(plan.param.name); });
+
+TEST_F(Mpi, ServersWithoutAProcessEachAreRefused) {
+  const Outcome less = under_mpirun(4, "cifar-4-workers-async");
+  EXPECT_EQ(less.status, 2);
+  EXPECT_TRUE(has(less.err, "4 workers and 1 parameter servers, but MPI counts 4 processes (mpirun -n 5 rehearse"))
+      << less.err;
+}
+
 TEST_F(Mpi, AMistakeIsToldOnceAndExits2) {
   const Outcome missing = under_mpirun(3, folder_ / "none.yaml");
   EXPECT_EQ(missing.status, 2);
@@ -136,23 +185,26 @@ TEST_F(Mpi, LaunchersThatDisagreeExit2) {
 
 // Sends `signal` to `rank` once steps are being made; the outcome of mpirun. What an earlier run said is taken away
 // first: it would pass for what this one says.
-Outcome disturb(const Folder& folder, const std::string& scenario, const std::string& signal, int rank) {
+Outcome disturb(const Folder& folder, const std::string& run, const std::string& signal, int rank) {
   const std::string mark = "REHEARSE_TEST_JOB=" + (folder / "job");
-  return shell(
-      std::string(kMpirun) + "export " + mark + "\nrm -f \"" + (folder / "err") +
-      "\"\nmpirun -n 4 \"$REHEARSE\" execute " + scenario +
-      " --set cluster.gpus=4 --set plan.pipeline=2 --steps 1000000 --log-every 1 --timeout 3 --ranks mpi -o " +
-      (folder / "out") + " 2>\"" + (folder / "err") + "\" &\njob=$!\nuntil grep -qs '^step 3 ' \"" + (folder / "err") +
-      "\"; do kill -0 $job || exit 99; sleep 0.1; done\n"
-      "for p in /proc/[0-9]*; do\n"
-      "  { tr '\\0' '\\n' <$p/environ; } 2>/dev/null | { grep -qx 'OMPI_COMM_WORLD_RANK=" +
-      std::to_string(rank) + "' && :; } || continue\n  grep -qz '^" + mark + "' $p/environ && kill -" + signal +
-      " ${p#/proc/}\ndone\nwait $job; status=$?\ngrep -v '^step' \"" + (folder / "err") + "\" >&2; exit $status");
+  return shell(std::string(kMpirun) + "export " + mark + "\nrm -f \"" + (folder / "err") + "\"\nmpirun -n " + run +
+               " --steps 1000000 --log-every 1 --timeout 3 --ranks mpi -o " + (folder / "out") + " 2>\"" +
+               (folder / "err") + "\" &\njob=$!\nuntil grep -qs '^step 3 ' \"" + (folder / "err") +
+               "\"; do kill -0 $job || exit 99; sleep 0.1; done\n"
+               "for p in /proc/[0-9]*; do\n"
+               "  { tr '\\0' '\\n' <$p/environ; } 2>/dev/null | { grep -qx 'OMPI_COMM_WORLD_RANK=" +
+               std::to_string(rank) + "' && :; } || continue\n  grep -qz '^" + mark + "' $p/environ && kill -" +
+               signal + " ${p#/proc/}\ndone\nwait $job; status=$?\ngrep -v '^step' \"" + (folder / "err") +
+               "\" >&2; exit $status");
+}
+
+std::string pipelined(const std::string& scenario) {
+  return "4 \"$REHEARSE\" execute " + scenario + " --set cluster.gpus=4 --set plan.pipeline=2";
 }
 
 TEST_F(Mpi, ARankThatIsKilledIsNamed) {
   for (const int rank : {2, 0}) {
-    const Outcome r = disturb(folder_, scenario_, "KILL", rank);
+    const Outcome r = disturb(folder_, pipelined(scenario_), "KILL", rank);
     EXPECT_NE(r.status, 0);
     EXPECT_NE(r.status, 124) << "hung";
     const std::string name = "rank " + std::to_string(rank);
@@ -169,11 +221,38 @@ TEST_F(Mpi, ARankThatIsKilledIsNamed) {
 }
 
 TEST_F(Mpi, ARankThatIsStoppedIsNamedAtTheDeadline) {
-  const Outcome r = disturb(folder_, scenario_, "STOP", 3);
+  const Outcome r = disturb(folder_, pipelined(scenario_), "STOP", 3);
   EXPECT_NE(r.status, 0);
   EXPECT_NE(r.status, 124) << "hung";
   EXPECT_TRUE(has(r.err, "waited 3 s for rank")) << r.err;
   EXPECT_TRUE(has(r.err, "rank 3 does not answer")) << r.err;
+}
+
+// Rank 4 is a parameter server, rank 2 a worker that its server waits for; a loss is told before the last step of all.
+constexpr char kServed[] = "5 \"$REHEARSE\" execute cifar-4-workers-async --set plan.consistency=synchronous";
+
+TEST_F(Mpi, AServerOrWorkerThatIsKilledIsNamed) {
+  for (const int rank : {4, 2}) {
+    const Outcome r = disturb(folder_, kServed, "KILL", rank);
+    EXPECT_NE(r.status, 0);
+    EXPECT_NE(r.status, 124) << "hung";
+    const std::string name = "rank " + std::to_string(rank);
+    if (has(r.err, "rehearse: error"))
+      EXPECT_TRUE(has(r.err, name + " ended without a word") &&
+                  has(r.err, name + (rank == 4 ? " (parameter server 0) had applied" : " (stage0) was in")))
+          << r.err;
+    else
+      EXPECT_TRUE(has(r.err, "process " + name + " with PID")) << r.err;
+  }
+}
+
+TEST_F(Mpi, AServerOrWorkerThatIsStoppedIsNamedAtTheDeadline) {
+  for (const int rank : {4, 2}) {
+    const Outcome r = disturb(folder_, kServed, "STOP", rank);
+    EXPECT_NE(r.status, 0);
+    EXPECT_NE(r.status, 124) << "hung";
+    EXPECT_TRUE(has(r.err, "rank " + std::to_string(rank) + " does not answer")) << r.err;
+  }
 }
 
 // Plans of a sweep are shared among processes; what is printed and written is what one process gives.

@@ -3,14 +3,17 @@
 #include <gtest/gtest.h>
 #include <mpi.h>
 
+#include <atomic>
 #include <cmath>
 #include <iostream>
 #include <numeric>
+#include <string>
 #include <thread>
 #include <vector>
 
 #include "execute/processes/mpi/mpi_world.h"
 #include "execute/transport/mpi/mpi_communicator.h"
+#include "execute/transport/mpi/mpi_wire.h"
 #include "tests/unit/execute/half_collectives.h"
 
 namespace rehearse::execute {
@@ -252,6 +255,79 @@ TEST(Mpi, WhereRanksOfOneMachineAreIsSeen) {
   job->communicator().all_reduce(job->on(kAll), ReduceOp::sum, &x, &x, 1);
   for (const int rank : job->world->on_this_machine())
     EXPECT_EQ(job->world->whereabouts(rank).instance[2].load(), 40 + rank);
+}
+
+// Sends of the tests' wires, which someone keeps moving.
+class Moved {
+ public:
+  ~Moved() {
+    while (buffers_.progress()) std::this_thread::sleep_for(milliseconds(1));
+    ended_ = true;
+    thread_.join();
+  }
+  SendBuffers& buffers() { return buffers_; }
+
+ private:
+  SendBuffers buffers_;
+  std::atomic<bool> ended_ = false;
+  std::thread thread_{[this] {
+    while (!ended_) {
+      buffers_.progress();
+      std::this_thread::sleep_for(milliseconds(1));
+    }
+  }};
+};
+
+std::string text_of(int rank, int message) {
+  return std::string(static_cast<std::size_t>(message * 1700), static_cast<char>('a' + rank)) + std::to_string(message);
+}
+
+// Every rank posts to all, itself aside, in three pieces and more; whoever receives asks the other way round. Messages
+// of one tag come in the order in which they were posted.
+TEST(Mpi, AWireBringsWhatIsAskedForInWhateverOrderItCame) {
+  Stop stop;
+  Moved moved;
+  const auto wire = make_mpi_wire(MPI_COMM_WORLD, 2, milliseconds(20'000), stop, moved.buffers(), 1000);
+  for (int to = 0; to < job->ranks; ++to)
+    for (int message = 0; to != job->rank && message < 6; ++message)
+      wire->post(to, message % 2, message < 4 ? 77 : 78, text_of(job->rank, message));
+  for (int from = job->ranks - 1; from >= 0; --from) {
+    if (from == job->rank) continue;
+    for (const int message : {5, 4, 1, 3, 0, 2}) {
+      std::string bytes(text_of(from, message).size(), '\0');
+      const auto transfer = wire->receive(from, message % 2, message < 4 ? 77 : 78, bytes.data(), bytes.size());
+      wire->wait(*transfer);
+      EXPECT_EQ(bytes, text_of(from, message)) << message << " from " << from;
+    }
+  }
+  MPI_Barrier(MPI_COMM_WORLD);
+}
+
+TEST(Mpi, AWireSaysWhomItWaitsFor) {
+  Stop stop;
+  Moved moved;
+  const auto wire = make_mpi_wire(MPI_COMM_WORLD, 2, milliseconds(300), stop, moved.buffers());
+  const int next = (job->rank + 1) % job->ranks, previous = (job->rank + job->ranks - 1) % job->ranks;
+  char a = 0, b = 0;
+  {
+    const auto given_up = wire->receive(previous, 0, 5, &a, 1);
+    try {
+      wire->wait(*given_up);
+      ADD_FAILURE() << "came back without a message";
+    } catch (const DeadlineError& late) {
+      EXPECT_EQ(late.missing(), std::vector<int>{previous});
+    }
+  }
+  MPI_Barrier(MPI_COMM_WORLD);
+  wire->post(next, 0, 5, "x");  // for those who ask later
+  const auto there = wire->receive(previous, 0, 5, &b, 1);
+  wire->wait(*there);
+  EXPECT_EQ(a, 0);
+  EXPECT_EQ(b, 'x');
+  stop.request();
+  const auto never = wire->receive(previous, 0, 6, &a, 1);
+  EXPECT_THROW(wire->wait(*never), Stopped);
+  MPI_Barrier(MPI_COMM_WORLD);
 }
 
 // The last: it ends the run.

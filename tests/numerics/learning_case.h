@@ -30,7 +30,7 @@ inline constexpr int kSteps = 4;
 
 struct Learnt {
   std::vector<execute::Rollout> rollouts;
-  std::vector<std::vector<double>> losses;  // of each update, by step
+  std::vector<std::vector<double>> losses, value_losses;  // of each update, by step
   execute::LearningOutcome outcome;
 };
 
@@ -61,9 +61,11 @@ inline Learnt learn(const Case& of, int steps = kSteps, execute::LearningOptions
   };
   Learnt learnt;
   options.steps = steps, options.keep_parameters = true;
-  options.on_rollout = [&](int, const execute::Rollout& rollout, const std::vector<double>& losses) {
+  options.on_rollout = [&](int, const execute::Rollout& rollout, const std::vector<double>& losses,
+                           const std::vector<double>& value_losses) {
     learnt.rollouts.push_back(rollout);
     learnt.losses.push_back(losses);
+    learnt.value_losses.push_back(value_losses);
   };
   learnt.outcome = execute::learn({&of.scenario, plan(phases.prefill), plan(phases.decode), plan(phases.scoring),
                                    plan(phases.update), phases.response_lengths},

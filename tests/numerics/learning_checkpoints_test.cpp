@@ -77,10 +77,13 @@ TEST_P(ResumedLearning, IsTheUninterruptedRunBitForBit) {
       EXPECT_EQ(is.chosen, was.chosen);
       EXPECT_EQ(is.reference, was.reference);
       EXPECT_EQ(is.reward, was.reward);
+      EXPECT_EQ(is.values, was.values);
     }
     EXPECT_EQ(again.losses[step], whole.losses[step + 2]) << "step " << step;
+    EXPECT_EQ(again.value_losses[step], whole.value_losses[step + 2]) << "step " << step;
   }
   EXPECT_EQ(again.outcome.parameters, whole.outcome.parameters);
+  EXPECT_EQ(again.outcome.critic, whole.outcome.critic);
   EXPECT_EQ(again.outcome.result.loss, whole.outcome.result.loss);
   EXPECT_EQ(again.outcome.result.reinforcement.rewards, whole.outcome.result.reinforcement.rewards);
   EXPECT_EQ(again.outcome.result.reinforcement.distances, whole.outcome.result.reinforcement.distances);
@@ -93,12 +96,20 @@ INSTANTIATE_TEST_SUITE_P(
                     PlainCase{"Data2Zero3", split(2, {"plan.zero=3"})},
                     PlainCase{"Pipeline2", split(2, {"plan.pipeline=2", "plan.micro_batch=1"})},
                     PlainCase{"Apart", {"reinforcement.generation.gpus=2"}},
+                    PlainCase{"Context2", split(2, {"plan.context=2", "plan.context_kind=ring"})},
+                    PlainCase{"Critic", split(2, {"plan.zero=1", "reinforcement.algorithm=ppo"})},
+                    PlainCase{
+                        "CriticAndRewardModelAlone",
+                        {"reinforcement.algorithm=ppo", "reinforcement.reference=false", "reinforcement.reward=same"}},
                     PlainCase{"Schedule", {"training.lr_schedule=cosine", "training.warmup_steps=3"}}),
     plain_case_name);
 
 // Cut anew for another grid: what rounding leaves.
-TEST(LearningCheckpoints, AreCutForAnotherGrid) {
-  const Case one, two(split(2, {"plan.tensor=2", "reinforcement.generation.tensor=2"}));
+class LearningCheckpoints : public testing::TestWithParam<PlainCase> {};
+
+TEST_P(LearningCheckpoints, AreCutForAnotherGrid) {
+  const std::string algorithm = "reinforcement.algorithm=" + GetParam().name;
+  const Case one({algorithm}), two(split(2, {"plan.tensor=2", "reinforcement.generation.tensor=2", algorithm}));
   const Learnt whole = learn(one);
   const SavedFolder folder;
   interrupt_after(one, folder, 2);
@@ -112,10 +123,15 @@ TEST(LearningCheckpoints, AreCutForAnotherGrid) {
     }
     for (std::size_t u = 0; u < again.losses[step].size(); ++u)
       EXPECT_NEAR(again.losses[step][u], whole.losses[step + 2][u], 1e-4);
+    for (std::size_t u = 0; u < again.value_losses[step].size(); ++u)
+      EXPECT_NEAR(again.value_losses[step][u], whole.value_losses[step + 2][u], 1e-4);
   }
 }
 
-TEST(LearningCheckpoints, TornAndForeignOnesAreRefusedByName) {
+INSTANTIATE_TEST_SUITE_P(Algorithms, LearningCheckpoints, testing::Values(PlainCase{"grpo", {}}, PlainCase{"ppo", {}}),
+                         plain_case_name);
+
+TEST(SavedLearning, TornAndForeignOnesAreRefusedByName) {
   const Case of;
   const SavedFolder folder;
   interrupt_after(of, folder, 2);
@@ -145,8 +161,24 @@ TEST(LearningCheckpoints, TornAndForeignOnesAreRefusedByName) {
   EXPECT_EQ(refusal(of, folder), "");
 }
 
+// What says how a critic learns is of those that have one.
+TEST(SavedLearning, KeysOfACriticAreComparedWhereThereIsOne) {
+  const auto with_gamma = [](const char* gamma) {
+    return Case({"reinforcement.algorithm=ppo", std::string("reinforcement.gamma=") + gamma});
+  };
+  const SavedFolder folder, without;
+  interrupt_after(with_gamma("0.9"), folder, 1);
+  EXPECT_NE(refusal(with_gamma("0.8"), folder).find("is of another run: reinforcement.gamma is 0.9"),
+            std::string::npos);
+  interrupt_after(Case(), without, 1);
+  std::ifstream in(without.path + "/step-0000000001/manifest.json");
+  const std::string manifest(std::istreambuf_iterator<char>(in), {});
+  EXPECT_NE(manifest.find("reinforcement.clip"), std::string::npos);
+  EXPECT_EQ(manifest.find("reinforcement.gamma"), std::string::npos) << "it would be no other run's";
+}
+
 // Of three written the last two stay, and without a manifest there is none.
-TEST(LearningCheckpoints, TheLastAreKeptAndAnUnfinishedOneIsNone) {
+TEST(SavedLearning, TheLastAreKeptAndAnUnfinishedOneIsNone) {
   const Case of;
   const SavedFolder folder;
   execute::LearningOptions options = saving(folder);
@@ -161,7 +193,7 @@ TEST(LearningCheckpoints, TheLastAreKeptAndAnUnfinishedOneIsNone) {
 
 // Killed when its last step is saved: what there is to say of the run takes a step, so it goes on from the one before,
 // which is the step that is told.
-TEST(LearningCheckpoints, AfterTheLastStepThereIsOneToGoOnFrom) {
+TEST(SavedLearning, AfterTheLastStepThereIsOneToGoOnFrom) {
   const Case of;
   const SavedFolder folder;
   execute::LearningOptions options = saving(folder);
@@ -188,7 +220,7 @@ TEST(LearningCheckpoints, AfterTheLastStepThereIsOneToGoOnFrom) {
 
 // How the phases that only read weights are performed is no part of what is saved, of states that no other plan has a
 // place for either.
-TEST(LearningCheckpoints, OfExactPlansLeaveOtherPhasesFree) {
+TEST(SavedLearning, OfExactPlansLeaveOtherPhasesFree) {
   const auto on_two = [](std::vector<std::string> more) {
     more.insert(more.end(), {"training.moments=int8", "model.hidden=64", "model.heads=8", "model.ffn_hidden=128"});
     return split(2, std::move(more));

@@ -436,6 +436,7 @@ auto PlainGpt<Real>::forward(const Sequence& sequence, Trace& trace) const -> Va
   trace.probabilities = linear_forward(head_, norm_forward(final_norm_, x, trace.norm));
   Values losses = zeros<Real>(tokens);
   for (Index t = 0; t < tokens; ++t) {
+    trace.first_logits.push_back(at(trace.probabilities, t * shape_.vocab));
     const Real target = at(trace.probabilities, t * shape_.vocab + at(sequence.targets, t));
     at(losses, t) = softmax(trace.probabilities, t * shape_.vocab, shape_.vocab) - target;
   }
@@ -452,6 +453,10 @@ void PlainGpt<Real>::backward(const Sequence& sequence, const Trace& trace, Real
   for (Real& d : d_logits) d *= scale;
   for (std::size_t i = 0; i < d_logits.size() && !sequence.factors.empty(); ++i)
     d_logits[i] *= Real(sequence.factors[i / static_cast<std::size_t>(shape_.vocab)]);
+  if (!sequence.slopes.empty()) {
+    std::fill(d_logits.begin(), d_logits.end(), Real{0});
+    for (Index t = 0; t < tokens; ++t) at(d_logits, t * shape_.vocab) = Real(at(sequence.slopes, t));
+  }
   Values dx = kept(norm_backward(final_norm_, linear_backward(head_, d_logits, trace.norm.out), trace.norm));
   if (!modules_.empty()) dx = sum(dx, modules_backward(sequence, trace, scale));
   for (std::size_t l = blocks_.size(); l-- > 0;) dx = block_backward(blocks_[l], dx, trace.blocks[l], scale);
@@ -468,6 +473,13 @@ template <typename Real>
 auto PlainGpt<Real>::token_losses(const Sequence& sequence) const -> Values {
   Trace trace;
   return forward(sequence, trace);
+}
+
+template <typename Real>
+auto PlainGpt<Real>::first_logits(const std::vector<std::int32_t>& tokens) const -> Values {
+  Trace trace;
+  forward({tokens, std::vector<std::int32_t>(tokens.size())}, trace);
+  return trace.first_logits;
 }
 
 template <typename Real>

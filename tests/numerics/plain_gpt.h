@@ -71,9 +71,10 @@ struct AdamWSettings {
 };
 
 // Token t of a sequence predicts targets[t]; with factors[t] its loss counts so often in the gradients (none: once).
+// With slopes[t] gradients are of another loss, of which these are the slopes by the token's first logit.
 struct Sequence {
   std::vector<std::int32_t> tokens, targets;
-  std::vector<double> factors = {};
+  std::vector<double> factors = {}, slopes = {};
 };
 
 // Sums, products and states are in Real: double to check gradients, float to compare with a training run.
@@ -109,6 +110,8 @@ class PlainGpt {
   Parameter& parameter(const std::string& name);
   // Cross-entropy of each token of one sequence.
   Values token_losses(const Sequence& sequence) const;
+  // The first logit of each token: what a head with a single output says.
+  Values first_logits(const std::vector<std::int32_t>& tokens) const;
   // Of each token that may follow the last one.
   Values next_probabilities(const std::vector<std::int32_t>& tokens) const;
 
@@ -176,6 +179,7 @@ class PlainGpt {
     std::vector<ModuleTrace> modules;
     NormTrace norm, embedding;
     Values probabilities;  // of the next token, [tokens, vocab]
+    Values first_logits;
   };
 
   int add(const std::string& name, std::int64_t elements, const Initial& initial);

@@ -16,47 +16,11 @@
 
 #include "sim/base/diagnostics.h"
 #include "tests/numerics/learning_case.h"
-#include "tests/numerics/plain_gpt.h"
+#include "tests/numerics/plain_learning.h"
 #include "tests/numerics/plain_runs.h"
 
 namespace rehearse::numerics {
 namespace {
-
-PlainGpt<double> plain_model(const plan::Scenario& scenario) {
-  const model::Model& m = scenario.model;
-  GptShape shape{m.layers,     m.hidden, m.heads,       m.kv_heads,        m.head_dim,
-                 m.ffn_hidden, m.vocab,  m.max_seq_len, m.tied_embeddings, m.bias};
-  if (m.position == model::Position::rope) shape.rope = m.rotated();
-  shape.rms_norms = m.norm == model::NormKind::rmsnorm, shape.head_norms = m.qk_norm;
-  shape.window = m.sliding_window, shape.alibi = m.position == model::Position::alibi;
-  shape.experts = m.experts, shape.experts_per_token = m.experts_per_token;
-  shape.expert_ffn_hidden = m.expert_ffn_hidden, shape.shared_ffn_hidden = m.shared_experts * m.shared_ffn_hidden;
-  return {shape, initial_values(scenario)};
-}
-
-// The tokens of a response, one after the other, by a forward pass over all before.
-std::vector<std::int32_t> plain_tokens(const PlainGpt<double>& actor, const execute::Response& response,
-                                       const plan::Scenario& s, std::int64_t step, std::int64_t sequence) {
-  std::vector<std::int32_t> tokens(response.tokens.begin(), response.tokens.begin() + s.reinforcement.prompt_tokens);
-  for (std::int64_t place = 0; place < response.length; ++place) {
-    std::vector<float> logits;
-    for (const double p : actor.next_probabilities(tokens)) logits.push_back(static_cast<float>(std::log(p)));
-    const execute::TokenDraw draw(s.training.seed, step, sequence, place);
-    tokens.push_back(draw.among(logits.data(), 0, s.model.vocab).token);
-  }
-  return tokens;
-}
-
-Sequence plain_sequence(const std::vector<std::int32_t>& tokens) {
-  return {{tokens.begin(), tokens.end() - 1}, {tokens.begin() + 1, tokens.end()}};
-}
-
-std::vector<double> plain_logs(const PlainGpt<double>& model, const execute::Response& response, std::int64_t prompt) {
-  std::vector<double> logs;
-  const auto losses = model.token_losses(plain_sequence(response.tokens));
-  for (auto t = static_cast<std::size_t>(prompt - 1); t < losses.size(); ++t) logs.push_back(-losses[t]);
-  return logs;
-}
 
 // Arithmetic of the papers, sequence by sequence.
 class PlainGrpo {
@@ -88,12 +52,6 @@ class PlainGrpo {
   const std::vector<PlainGpt<double>::Parameter>& parameters() { return actor_.parameters(); }
 
  private:
-  static void expect_near(const std::vector<double>& is, const std::vector<double>& expected) {
-    ASSERT_EQ(is.size(), expected.size());
-    for (std::size_t i = 0; i < is.size(); ++i)
-      EXPECT_NEAR(is[i], expected[i], kPlainTolerance * std::max(1.0, std::abs(expected[i]))) << "token " << i;
-  }
-
   std::vector<double> expect_advantages(const execute::Rollout& rollout) const {
     std::vector<double> advantages;
     const auto samples = static_cast<std::size_t>(r_.samples);
@@ -182,15 +140,7 @@ TEST_P(AgainstPlainGrpo, TokensProbabilitiesAndLossesAreThePlainOnes) {
     plain.expect_step(step, learnt.rollouts[static_cast<std::size_t>(step)],
                       learnt.losses[static_cast<std::size_t>(step)]);
   EXPECT_GT(plain.clipped(), 10) << "too few ratios are clipped for that to be tested";
-  for (const auto& parameter : plain.parameters()) {
-    const std::vector<float>& is = learnt.outcome.parameters.at(parameter.name);
-    double apart = 0, size = 0;
-    for (std::size_t i = 0; i < parameter.value.size(); ++i) {
-      apart += std::pow(is.at(i) - parameter.value[i], 2);
-      size += std::pow(parameter.value[i], 2);
-    }
-    EXPECT_LT(std::sqrt(apart), 1e-3 * std::sqrt(size) + 1e-5) << parameter.name;
-  }
+  expect_near_parameters(learnt.outcome.parameters, plain.parameters());
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -242,6 +192,11 @@ INSTANTIATE_TEST_SUITE_P(
                                                                "reinforcement.generation.tensor=2"})},
                     PlainCase{"Data2GeneratesBy2", split(2, {"reinforcement.generation.tensor=2"})},
                     PlainCase{"Pipeline2Data2", split(4, {"plan.pipeline=2", "plan.micro_batch=1"})},
+                    PlainCase{"Context2Ring", split(2, {"plan.context=2", "plan.context_kind=ring"})},
+                    PlainCase{"Context2AllGatherData2Zero1",
+                              split(4, {"plan.context=2", "plan.context_kind=all_gather", "plan.zero=1"})},
+                    PlainCase{"Context2AllToAllPipeline2", split(4, {"plan.context=2", "plan.context_kind=all_to_all",
+                                                                     "plan.pipeline=2", "plan.micro_batch=1"})},
                     PlainCase{"ScoringByThrees", {"reinforcement.scoring_micro_batch=3"}},
                     PlainCase{"Apart", split(1, {"reinforcement.generation.gpus=2"})},
                     PlainCase{"TorchDdp", split(2, {"framework=torch-ddp"})},
@@ -257,9 +212,14 @@ INSTANTIATE_TEST_SUITE_P(
 TEST(Learning, WithExpertsIsOneRankOnEveryGrid) {
   const Learnt one = learn(Case({kExperts, kEps}));
   for (const std::vector<std::string>& plan : std::vector<std::vector<std::string>>{
-           {}, {"plan.zero=3"}, {"plan.tensor=2", "reinforcement.generation.tensor=2"}, {"plan.pipeline=2"}}) {
+           {},
+           {"plan.zero=3"},
+           {"plan.tensor=2", "reinforcement.generation.tensor=2"},
+           {"plan.pipeline=2"},
+           {"plan.expert=2", "model.buffer_factor=2"},
+           {"plan.expert=2", "model.buffer_factor=2", "plan.zero=1", "reinforcement.generation.tensor=2"}}) {
     std::vector<std::string> all = split(2, plan);
-    all.insert(all.end(), {kExperts, kEps});
+    all.insert(all.begin(), {kExperts, kEps});
     expect_same(learn(Case(all)), one);
   }
 }

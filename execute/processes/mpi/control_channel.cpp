@@ -9,6 +9,7 @@
 #include <exception>
 #include <utility>
 
+#include "execute/processes/start_ranks.h"
 #include "execute/transport/mpi/call.h"
 #include "execute/transport/mpi/poll.h"
 #include "sim/base/interrupt.h"
@@ -279,6 +280,7 @@ std::string MpiControlChannel::report(const WhereaboutsOf& whereabouts_of) {
   facts.silent = silent();
   {
     const std::lock_guard lock(mutex_);
+    if (outside_ && supervised()) return "";  // who started the job ends it, and says why
     if (outside_) facts.from_outside = kOutside;
   }
   return failure_text(facts, whereabouts_of);

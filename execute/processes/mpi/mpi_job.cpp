@@ -77,6 +77,11 @@ class Job {
     return ended_;
   }
   int status() const { return WIFEXITED(status_) ? WEXITSTATUS(status_) : 128 + WTERMSIG(status_); }
+  // Ranks that were killed or told to end, and did not crash: mpirun, which then ends all others, says of one.
+  int left() const {
+    const int signal = WIFEXITED(status_) ? WEXITSTATUS(status_) - 128 : 0;
+    return signal == SIGKILL || signal == SIGTERM || signal == SIGINT || signal == SIGHUP ? 1 : 0;
+  }
 
  private:
   pid_t pid_ = -1;
@@ -100,7 +105,8 @@ int start_mpi_job(const MpiJobOptions& options) {
     throw std::runtime_error(
         fmt::format("{} cannot be started, or cannot start this program", job_command_line(options.ranks).front()));
   throw RankFailure(
-      fmt::format("the job of {} ended with exit status {}", job_command_line(options.ranks).front(), status));
+      fmt::format("the job of {} ended with exit status {}", job_command_line(options.ranks).front(), status),
+      job.left());
 }
 
 }  // namespace rehearse::execute

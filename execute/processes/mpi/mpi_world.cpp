@@ -16,6 +16,7 @@
 #include "execute/processes/mpi/watchdog.h"
 #include "execute/transport/mpi/call.h"
 #include "execute/transport/mpi/mpi_communicator.h"
+#include "execute/transport/mpi/mpi_wire.h"
 #include "execute/transport/mpi/poll.h"
 #include "sim/base/check.h"
 #include "sim/base/diagnostics.h"
@@ -25,6 +26,7 @@ namespace {
 
 MpiCommunicator::Groups groups_of(const program::Program& program, const plan::RankGrid& grid, int rank) {
   MpiCommunicator::Groups groups;
+  if (rank >= grid.ranks()) return groups;
   for (std::size_t g = 0; g < program.groups.size(); ++g) {
     const program::Group& group = program.groups[g];
     std::vector<int> members = grid.members(rank, group.axes, group.pipeline_only, group.tensor_block);
@@ -34,6 +36,7 @@ MpiCommunicator::Groups groups_of(const program::Program& program, const plan::R
   return groups;
 }
 
+constexpr int kLanes = 2;  // of a wire: control's, which is not used, and that of parameter servers
 constexpr std::chrono::milliseconds kLookForSilent{10'000};  // while others do their part of the work
 constexpr std::chrono::milliseconds kLastWord{200};  // for mpirun to pass on what was said before the job is ended
 
@@ -43,13 +46,16 @@ std::string late_text(const std::string& what, std::chrono::milliseconds limit) 
 
 class MpiWorld : public World {
  public:
-  MpiWorld(MpiControlChannel& channel, MPI_Comm comm, const MpiCommunicator::Groups& groups,
+  // `beside`: there are processes that are no ranks of the plan.
+  MpiWorld(MpiControlChannel& channel, MPI_Comm comm, const MpiCommunicator::Groups& groups, bool beside,
            std::chrono::milliseconds timeout)
       : channel_(channel),
         timeout_(timeout),
         here_{channel.rank()},
         communicator_(comm, groups, timeout, channel.stop(), channel.send_buffers(),
-                      [&channel] { return channel.silent(); }) {}
+                      [&channel] { return channel.silent(); }) {
+    if (beside) wire_ = make_mpi_wire(comm, kLanes, timeout, channel.stop(), channel.send_buffers());
+  }
   ~MpiWorld() override { channel_.end_run(!begun_ || gathered_); }
 
   std::span<const int> here() const override { return here_; }
@@ -59,6 +65,7 @@ class MpiWorld : public World {
     REHEARSE_CHECK(rank == channel_.rank(), "rank {} is not here", rank);
     return communicator_;
   }
+  Wire* wire() override { return wire_.get(); }
   Stop& stop() override { return channel_.stop(); }
   Failures& failures() override { return channel_; }
   Whereabouts& whereabouts(int rank) override { return channel_.status().whereabouts(rank); }
@@ -96,6 +103,7 @@ class MpiWorld : public World {
   std::chrono::milliseconds timeout_;
   std::array<int, 1> here_;
   MpiCommunicator communicator_;
+  std::unique_ptr<Wire> wire_;
   bool begun_ = false, gathered_ = false;
 };
 
@@ -143,7 +151,8 @@ class Session : public MpiSession {
     channel_->begin_run();
     try {
       agree(identity, timeout);
-      return std::make_unique<MpiWorld>(*channel_, comm_, groups_of(program, grid, rank()), timeout);
+      return std::make_unique<MpiWorld>(*channel_, comm_, groups_of(program, grid, rank()), ranks() > grid.ranks(),
+                                        timeout);
     } catch (const RanksDiffer&) {
       channel_->end_run(true);
       throw;

@@ -22,7 +22,8 @@ class MpiSession {
   virtual int rank() const = 0;
   virtual int ranks() const = 0;
   // The run of `program`; one a session, which must outlive it. Waits for the other processes. Throws RankFailure if
-  // they do not come, RanksDiffer if their identities are not ours.
+  // they do not come, RanksDiffer if their identities are not ours. Processes beyond the grid's ranks are in none of
+  // its groups; where there are any, the World has a Wire.
   virtual std::unique_ptr<World> make_world(const program::Program& program, const plan::RankGrid& grid,
                                             std::chrono::milliseconds timeout, const Identity& identity) = 0;
   // Instead of a run: work that processes share, under way from begin_work() until gather(), by which each hands the

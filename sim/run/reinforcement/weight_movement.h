@@ -5,8 +5,9 @@
 //
 // Layers are alike to the byte within a stage's share, and split evenly over the tensor group, norms included; the
 // embedding is with the first layer and the head with the last, and a table that is both is with the first. With ZeRO-3
-// each rank of a data-parallel group holds its part of its tensor rank's part. Experts that are spread over ranks, and
-// ZeRO-3 over context ranks, are not known here: reading the scenario refuses them.
+// each rank of a data-parallel group holds its part of its tensor rank's part. Of routed experts that are spread over
+// replicas each of these holds as many. Other spreads of experts (over context ranks, whole over tensor ranks, under
+// ZeRO-3), and ZeRO-3 over context ranks, are not known here: reading the scenario refuses them.
 #pragma once
 
 #include <cstdint>

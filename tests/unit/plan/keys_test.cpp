@@ -214,6 +214,7 @@ std::string dump(const Scenario& s) {
                      static_cast<int>(r.algorithm), r.prompts, r.samples, r.prompt_tokens, r.response_tokens,
                      r.response_sigma, r.max_response_tokens, r.epochs, r.packing, r.reference, r.reward, r.critic,
                      r.scoring_micro_batch, r.offload, r.asynchronous, r.clip, r.kl, r.rule_modulus);
+  out += fmt::format(" {} {} {}", r.gamma, r.gae_lambda, r.value_clip);
   out += fmt::format(" {} {} {} {} {}", r.generation.gpus, r.generation.tensor, rehearse::text_of(r.generation.memory),
                      r.generation.sequences, r.generation.step_overhead.ps());
   return out + fmt::format(" | {}", fmt::join(s.calibrations, " "));
