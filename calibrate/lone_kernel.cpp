@@ -71,12 +71,14 @@ Memory make_operand(const program::Buffer& buffer, std::int64_t range) {
   return memory;
 }
 
-// Of a grouped product: as many rows for each group.
+// Of a grouped product, or its bias: as many rows for each group.
 void fill_loads(const program::Op& op, const program::Buffer& buffer, void* memory) {
-  const auto* g = std::get_if<program::GroupedGemm>(&op.shape);
-  if (g == nullptr || !g->counted || buffer.elements() != g->groups || buffer.dtype != program::DType::f32) return;
-  const std::int64_t rows = g->rows / g->groups;
-  std::fill_n(static_cast<float*>(memory), g->groups, static_cast<float>(rows));
+  const auto fill = [&](const auto* g) {
+    if (g == nullptr || !g->counted || buffer.elements() != g->groups || buffer.dtype != program::DType::f32) return;
+    std::fill_n(static_cast<float*>(memory), g->groups, static_cast<float>(g->rows / g->groups));
+  };
+  fill(std::get_if<program::GroupedGemm>(&op.shape));
+  fill(std::get_if<program::GroupedBias>(&op.shape));
 }
 
 // Of gradients that were sent: places all over the bucket.

@@ -294,8 +294,8 @@ void check_recordable(const ExecuteArguments& a, const plan::Scenario& scenario)
     refuse("--record-routing", "the model has no experts for tokens to choose", "a model of family moe");
   const double rows = static_cast<double>(a.steps) *
                       static_cast<double>(scenario.training.micro_batches(scenario.plan)) *
-                      static_cast<double>(m.blocks() - m.dense_layers) * static_cast<double>(scenario.cluster.gpus);
-  const double choices = static_cast<double>(a.steps) * static_cast<double>(m.blocks() - m.dense_layers) *
+                      static_cast<double>(m.expert_layers()) * static_cast<double>(scenario.cluster.gpus);
+  const double choices = static_cast<double>(a.steps) * static_cast<double>(m.expert_layers()) *
                          static_cast<double>(scenario.training.global_batch * scenario.training.seq_len) *
                          static_cast<double>(m.experts_per_token);
   const double numbers = rows * static_cast<double>(m.experts) + choices;

@@ -237,8 +237,9 @@ std::string missing_of(const RunColumns& row, const Keys& keys) {
   // A model that reads images has its shape from a preset, no sequences, and is whole on every GPU.
   static constexpr std::string_view kOfImages[] = {"cluster.gpus", "plan.micro_batch", "training.global_batch",
                                                    "training.precision"};
-  const bool images = keys.text("model.family") == "cnn";
+  const bool images = keys.text("model.family") == "cnn", preset = keys.has("model.preset");
   const auto needs = [&](std::string_view key) {
+    if (preset && key.starts_with("model.")) return false;  // its shape
     return !images || std::find(std::begin(kOfImages), std::end(kOfImages), key) != std::end(kOfImages);
   };
   for (const auto& [key, words] : kNeeded)

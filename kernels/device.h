@@ -11,47 +11,19 @@
 // [rows, kv_heads, heads / kv_heads + 2, head_dim] (a group's queries, its key, its value). Weights are [out, in].
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
 #include <stdexcept>
 
 #include "kernels/attention_shapes.h"
+#include "kernels/cpu_only_calls.h"
 #include "kernels/expert_shapes.h"
-#include "kernels/fp8_layout.h"
+#include "kernels/operands.h"
 #include "kernels/whole_tensor_rules.h"
-#include "sim/base/dtype.h"
 #include "sim/base/gradient_code.h"
 
 namespace rehearse::kernels {
-
-// Elements of one type, only read; converts from float*. Null: operand not there. Those of 8 bits have a layout, and
-// only products read them.
-struct In {
-  const void* data = nullptr;
-  DType type = DType::f32;
-  const Fp8Layout* layout = nullptr;
-
-  constexpr In() = default;
-  constexpr In(std::nullptr_t) {}
-  constexpr In(const float* p) : data(p) {}
-  constexpr In(const void* p, DType t) : data(p), type(t) {}
-  constexpr In(const void* p, DType t, const Fp8Layout* l) : data(p), type(t), layout(l) {}
-  explicit constexpr operator bool() const { return data != nullptr; }
-};
-// Elements of one type, written, or read and written.
-struct Out {
-  void* data = nullptr;
-  DType type = DType::f32;
-
-  constexpr Out() = default;
-  constexpr Out(std::nullptr_t) {}
-  constexpr Out(float* p) : data(p) {}
-  constexpr Out(void* p, DType t) : data(p), type(t) {}
-  constexpr operator In() const { return {data, type}; }
-  explicit constexpr operator bool() const { return data != nullptr; }
-};
 
 // What changes from step to step, in device memory, written before each step: so launches that were recorded once (a
 // CUDA graph) can be replayed.
@@ -173,10 +145,8 @@ struct LossScaleRule {
 // gelu: tanh form, as GPT-2. tanh: its backward reads what forward gave in the place of x.
 enum class Unary : unsigned char { gelu, relu, squared_relu, tanh };
 
-class Device {
+class Device : public CpuOnlyCalls {
  public:
-  virtual ~Device() = default;
-
   // Whether calls may return before they are done, so that the host cannot read what they give.
   virtual bool queues() const { return false; }
 

@@ -11,6 +11,7 @@ struct RouterShape {
   std::int64_t capacity = 0;                      // rows of an expert; 0: as many as come
   bool sigmoid = false;                           // scores: else softmax over the experts
   std::int64_t groups = 1, groups_per_token = 1;  // of experts: program::Router
+  bool raw = false;                               // weights are the scores, not scaled to add to 1
 };
 
 // Rows that came in from `sources` ranks, each sorted by expert, for the experts [first, first + own) of `experts`: in
@@ -36,6 +37,11 @@ struct GroupedShape {
   GroupedPart part = GroupedPart::forward;
   std::int64_t groups = 1, rows = 0, n = 0, k = 0;
   bool accumulate = false;
+};
+
+// Of groups' rows [rows, n] and a bias each [groups, n], of which 1 / shares is added.
+struct GroupedBiasShape {
+  std::int64_t groups = 1, rows = 0, n = 0, shares = 1;
 };
 
 }  // namespace rehearse::kernels

@@ -1,5 +1,6 @@
 // The rows of Megatron-LM's arguments and the model's; see megatron.h.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <charconv>
@@ -148,7 +149,12 @@ void add_experts(Said& said, const model::Model& m, std::vector<Argument>& out) 
   if (m.expert_groups > 1) out.push_back({"moe-router-group-topk", fmt::format("{}", m.groups_per_token)});
   if (m.shared_experts > 0)
     out.push_back({"moe-shared-expert-intermediate-size", fmt::format("{}", m.shared_experts * m.shared_ffn_hidden)});
-  if (m.dense_layers > 0)
+  if (m.weigh_expert_inputs) out.push_back({"moe-apply-probs-on-input", ""});
+  if (m.experts_every > 1) {
+    std::vector<std::string> layers;
+    for (std::int64_t l = 0; l < m.layers; ++l) layers.emplace_back(m.has_experts(l) ? "1" : "0");
+    out.push_back({"moe-layer-freq", fmt::format("([{}])", fmt::join(layers, ","))});
+  } else if (m.dense_layers > 0)
     out.push_back({"moe-layer-freq", fmt::format("([0]*{}+[1]*{})", m.dense_layers, m.layers - m.dense_layers)});
 }
 
@@ -169,9 +175,11 @@ void megatron_model_arguments(Said& said, std::vector<Argument>& out) {
                                 "that, or from 0.16 on splits its weights",
                                 fmt::format("plan.tensor: {}, or --to torchrun", m.kv_heads)});
   said.says_model();
-  for (const char* key : {"model.sliding_window", "model.full_attention_every", "model.parallel_block",
-                          "model.dense_layers", "model.shared_experts", "model.norm_bias", "model.mlp_bias",
-                          "model.head_bias", "model.embedding_norm", "model.kv_lora_rank", "model.q_lora_rank"})
+  for (const char* key :
+       {"model.sliding_window", "model.full_attention_every", "model.parallel_block", "model.dense_layers",
+        "model.shared_experts", "model.norm_bias", "model.mlp_bias", "model.head_bias", "model.embedding_norm",
+        "model.kv_lora_rank", "model.q_lora_rank", "model.attention_sinks", "model.attention_chunk", "model.nope_every",
+        "model.experts_every", "model.weigh_expert_inputs"})
     said.said(key);
   for (const FieldRow& row : megatron_model_rows()) {
     if (row.ours == "model.ffn_hidden" && m.ffn_hidden == 0) continue;
@@ -201,6 +209,15 @@ void megatron_model_arguments(Said& said, std::vector<Argument>& out) {
   if (m.sliding_window > 0) {
     out.push_back({"window-size", fmt::format("({},0)", m.sliding_window - 1)});
     if (m.full_attention_every > 0) out.push_back({"window-attn-skip-freq", fmt::format("{}", m.full_attention_every)});
+  }
+  if (m.attention_sinks) out.push_back({"softmax-type", "learnable"});
+  if (m.nope_every > 0) out.push_back({"no-rope-freq", fmt::format("{}", m.nope_every)});
+  if (m.attention_chunk > 0)
+    said.left_out("model.attention_chunk", "Megatron-LM's arguments have no chunks of attention");
+  if (m.activation == model::ActivationKind::swiglu_oai) {
+    out.push_back({"quick-geglu", ""});
+    out.push_back({"glu-linear-offset", "1.0"});
+    out.push_back({"activation-func-clamp-value", "7.0"});
   }
   for (const char* flag : {"attention-dropout", "hidden-dropout"}) out.push_back({flag, fmt::format("{}", m.dropout)});
   using model::AttentionKind;

@@ -117,13 +117,17 @@ void KernelsToTime::add(const Kernel& kernel) {
   // No kernels of GPUs for these yet.
   if (attention != nullptr &&
       (attention->keys > 0 || attention->values() != attention->head_dim || attention->window > 0 ||
-       attention->document > 0 || attention->softcap > 0 || attention->score_scale > 0))
+       attention->document > 0 || attention->softcap > 0 || attention->score_scale > 0 || attention->sinks > 0))
     return;
   const auto& shape = kernel.op->shape;
   if (std::holds_alternative<program::Router>(shape) || std::holds_alternative<program::Permute>(shape) ||
       std::holds_alternative<program::GroupedGemm>(shape) || std::holds_alternative<program::LatentHeads>(shape) ||
       std::holds_alternative<program::Compress>(shape) || std::holds_alternative<program::LowRank>(shape) ||
-      std::holds_alternative<program::OuterStep>(shape) || std::holds_alternative<program::HeadNorm>(shape))
+      std::holds_alternative<program::OuterStep>(shape) || std::holds_alternative<program::HeadNorm>(shape) ||
+      std::holds_alternative<program::GroupedBias>(shape) || std::holds_alternative<program::RowScale>(shape))
+    return;
+  if (const auto* gated = std::get_if<program::Activation>(&shape);
+      gated != nullptr && gated->fn == program::ActivationFn::swiglu_oai)
     return;
   if (const auto* norm = std::get_if<program::Norm>(&shape); norm != nullptr && norm->zero_centered) return;
   const auto [place, is_new] = known_.try_emplace(key_of(*kernel.role, *kernel.op), kernels_.size());

@@ -102,6 +102,16 @@ std::optional<NotOnGpus> not_on_gpus(const plan::Scenario& scenario) {
                      "--device cpu"};
   if (scenario.model.activation == model::ActivationKind::geglu && scenario.model.is_transformer())
     return NotOnGpus{"there is no kernel of GPUs for feed-forward layers gated by gelu yet", "--device cpu"};
+  if (scenario.model.activation == model::ActivationKind::swiglu_oai && scenario.model.is_transformer())
+    return NotOnGpus{"there is no kernel of GPUs for the gated activation swiglu_oai yet", "--device cpu"};
+  if (scenario.model.attention_sinks)
+    return NotOnGpus{"there are no kernels of GPUs for sinks of attention yet", "--device cpu"};
+  if (scenario.model.chunked(scenario.training.seq_len))
+    return NotOnGpus{"there are no kernels of GPUs for model.attention_chunk below training.seq_len yet",
+                     "--device cpu, or a training.seq_len up to the chunk"};
+  if (scenario.model.family == model::Family::moe && (scenario.model.bias || scenario.model.weigh_expert_inputs))
+    return NotOnGpus{"there are no kernels of GPUs for biases of experts and inputs that scores multiply yet",
+                     "--device cpu"};
   if (plan.schedule == plan::Schedule::dualpipe)
     return NotOnGpus{
         "stages that first send to each other at the same time would wait for each other while NCCL connects them",

@@ -9,6 +9,7 @@
 #include <type_traits>
 
 #include "execute/rank/adafactor_call.h"
+#include "execute/rank/cpu_only_call.h"
 #include "execute/rank/expert_rows.h"
 #include "execute/rank/fp8_call.h"
 #include "execute/rank/low_rank_call.h"
@@ -72,8 +73,12 @@ class KernelCall {
     s.window = a.window;
     s.softcap = a.softcap, s.score_scale = a.score_scale;
     s.unscaled = a.unscaled, s.bias_buckets = a.bias_buckets, s.bias_distance = a.bias_distance;
-    const std::vector<std::int32_t> starts =
-        a.document > 0 ? starts_of_documents(a.document) : std::vector<std::int32_t>();
+    const std::vector<std::int32_t> starts = a.chunks
+                                                 ? equal_starts(micro_batch(), c_.scenario.training.seq_len, a.document)
+                                             : a.document > 0 ? starts_of_documents(a.document)
+                                                              : std::vector<std::int32_t>();
+    if (a.part == AttentionPart::sinks || a.part == AttentionPart::sink_gradient)
+      return call_sinks(s, a, reads_, writes_, c_);
     if (a.document > 0) s.document_starts = starts.data(), s.document_row = c_.scenario.training.seq_len;
     const std::int64_t split = a.heads_split_over_context ? c_.scenario.plan.context : 1;
     const std::int64_t place = c_.tensor_coordinate * split + (split > 1 ? c_.context_coordinate : 0);
@@ -111,6 +116,9 @@ class KernelCall {
         return d_.attention_scores_backward_query(s, in(0), in(1), out(0));
       case AttentionPart::scores_backward_key:
         return d_.attention_scores_backward_key(s, in(0), in(1), out(0));
+      case AttentionPart::sinks:
+      case AttentionPart::sink_gradient:
+        break;  // above
     }
   }
 
@@ -134,6 +142,7 @@ class KernelCall {
   void operator()(const program::HeadNorm& n) const { call_head_norm(d_, n, reads_, writes_); }
 
   void operator()(const program::Activation& a) const {
+    if (a.fn == program::ActivationFn::swiglu_oai) return call_swiglu_oai(a, reads_, writes_, c_);
     if (a.weighted) {
       if (a.backward) return d_.weighted_swiglu_backward(a.rows, a.cols, in(0), in(1), f32(2), out(0), f32_out(1));
       return d_.weighted_swiglu_forward(a.rows, a.cols, in(0), f32(1), out(0));
@@ -217,7 +226,8 @@ class KernelCall {
   }
 
   void operator()(const program::Router& r) const {
-    const kernels::RouterShape s{r.tokens, r.experts, r.top_k, r.capacity, r.sigmoid, r.groups, r.groups_per_token};
+    const kernels::RouterShape s{r.tokens, r.experts,          r.top_k, r.capacity, r.sigmoid,
+                                 r.groups, r.groups_per_token, r.raw};
     switch (r.part) {
       case program::RouterPart::gate:
         return d_.router_gate(s, in(0), f32_out(0), ids_out(1));
@@ -255,6 +265,8 @@ class KernelCall {
         static_cast<kernels::GroupedPart>(g.part), g.groups, std::max(g.rows, g.room), g.n, g.k, g.accumulate};
     d_.grouped_gemm(s, in(0), in(1), g.counted ? f32(2) : nullptr, out(0));
   }
+  void operator()(const program::GroupedBias& g) const { call_grouped_bias(g, reads_, writes_, c_); }
+  void operator()(const program::RowScale& r) const { call_row_scale(r, reads_, writes_, c_); }
   void operator()(const program::Embedding& e) const {
     const std::int64_t first = e.vocab_parallel ? c_.tensor_coordinate * e.rows : 0;
     if (e.backward) return d_.embedding_backward(e.tokens, e.rows, e.cols, first, in(0), ids(1), out(0));

@@ -68,6 +68,20 @@ class CpuDevice final : public Device {
                                 Out d_gate_up, float* d_weights) override;
   void geglu_forward(std::int64_t rows, std::int64_t cols, In gate_up, In up, Out y) override;
   void geglu_backward(std::int64_t rows, std::int64_t cols, In dy, In gate_up, In up, Out d_gate_up) override;
+  void attention_sinks(const AttentionShape& s, In sinks, Out out, float* logsumexp) override;
+  void attention_sink_gradient(const AttentionShape& s, In d_out, In out, const float* logsumexp, In sinks,
+                               Out d_sinks) override;
+  void swiglu_oai_forward(std::int64_t rows, std::int64_t cols, In gate_up, In up, const float* weights,
+                          Out y) override;
+  void swiglu_oai_backward(std::int64_t rows, std::int64_t cols, In dy, In gate_up, In up, const float* weights,
+                           Out d_gate_up, float* d_weights) override;
+  void grouped_bias(const GroupedBiasShape& s, In bias, const float* loads, const float* weights, Out y) override;
+  void grouped_bias_backward(const GroupedBiasShape& s, In dy, const float* loads, const float* weights,
+                             Out d_bias) override;
+  void grouped_bias_weights(const GroupedBiasShape& s, In dy, In bias, const float* loads, float* d_weights) override;
+  void row_scale(std::int64_t rows, std::int64_t cols, In x, const float* weights, Out y) override;
+  void row_scale_backward(std::int64_t rows, std::int64_t cols, In dy, In x, const float* weights, Out dx,
+                          float* d_weights) override;
   void fp8_amax(std::int64_t n, In x, float* amax) override;
   void fp8_cast(const Fp8Layout& layout, In x, const Fp8Scale& scale, Out row, Out column) override;
   void fp8_widen(const Fp8Layout& layout, In x, Out y) override;

@@ -77,6 +77,21 @@ class CpuKernels {
                                float* y);
   void weighted_swiglu_backward(std::int64_t rows, std::int64_t cols, const float* dy, const float* gate_up,
                                 const float* weights, float* d_gate_up, float* d_weights);
+  void attention_sinks(const AttentionShape& s, const float* sinks, float* out, float* logsumexp);
+  void attention_sink_gradient(const AttentionShape& s, const float* d_out, const float* out, const float* logsumexp,
+                               const float* sinks, float* d_sinks);
+  void swiglu_oai_forward(std::int64_t rows, std::int64_t cols, const float* gate_up, const float* up,
+                          const float* weights, float* y);
+  void swiglu_oai_backward(std::int64_t rows, std::int64_t cols, const float* dy, const float* gate_up, const float* up,
+                           const float* weights, float* d_gate_up, float* d_weights);
+  void grouped_bias(const GroupedBiasShape& s, const float* bias, const float* loads, const float* weights, float* y);
+  void grouped_bias_backward(const GroupedBiasShape& s, const float* dy, const float* loads, const float* weights,
+                             float* d_bias);
+  void grouped_bias_weights(const GroupedBiasShape& s, const float* dy, const float* bias, const float* loads,
+                            float* d_weights);
+  void row_scale(std::int64_t rows, std::int64_t cols, const float* x, const float* weights, float* y);
+  void row_scale_backward(std::int64_t rows, std::int64_t cols, const float* dy, const float* x, const float* weights,
+                          float* dx, float* d_weights);
   void swiglu_backward(std::int64_t rows, std::int64_t cols, const float* dy, const float* gate_up, const float* up,
                        float* d_gate_up);
   void geglu_forward(std::int64_t rows, std::int64_t cols, const float* gate_up, const float* up, float* y);

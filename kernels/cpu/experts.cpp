@@ -27,6 +27,16 @@ float expert_scores(const RouterShape& s, const float* logits, float* scores) {
   return total;
 }
 
+// The gradients of scores by the weights, which are themselves, or of a softmax their shares of the sum of all.
+void raw_gradients(const RouterShape& s, const float* d_weights, const std::int32_t* own,
+                   const std::vector<float>& scores, float all, std::vector<float>& d_scores) {
+  float along = 0;
+  for (std::int64_t k = 0; k < s.top_k; ++k) along += d_weights[k] * scores[static_cast<std::size_t>(own[k])] / all;
+  std::fill(d_scores.begin(), d_scores.end(), s.sigmoid ? 0.0F : -along / all);
+  for (std::int64_t k = 0; k < s.top_k; ++k)
+    d_scores[static_cast<std::size_t>(own[k])] += s.sigmoid ? d_weights[k] : d_weights[k] / all;
+}
+
 // The numbers of the experts that a token may choose: those of its best groups, in the order of the groups.
 void add_candidates(const RouterShape& s, const std::vector<float>& scores, std::vector<std::int32_t>& candidates) {
   candidates.resize(static_cast<std::size_t>(s.groups_per_token * (s.experts / s.groups)));
@@ -58,7 +68,7 @@ void CpuKernels::router_gate(const RouterShape& s, const float* logits, float* w
     std::vector<std::int32_t> order;
     for (std::int64_t t = begin; t < end; ++t) {
       const float* row = logits + t * s.experts;
-      expert_scores(s, row, scores.data());
+      const float all = expert_scores(s, row, scores.data());
       add_candidates(s, scores, order);
       std::partial_sort(order.begin(), order.begin() + s.top_k, order.end(),
                         [&](std::int32_t a, std::int32_t b) { return row[a] > row[b] || (row[a] == row[b] && a < b); });
@@ -68,7 +78,8 @@ void CpuKernels::router_gate(const RouterShape& s, const float* logits, float* w
       for (std::int64_t k = 0; k < s.top_k; ++k) {
         const std::int32_t e = order[static_cast<std::size_t>(k)];
         chosen[t * s.top_k + k] = e;
-        weights[t * s.top_k + k] = scores[static_cast<std::size_t>(e)] / total;
+        // A score that is not scaled is of all experts: of a softmax its share.
+        weights[t * s.top_k + k] = scores[static_cast<std::size_t>(e)] / (!s.raw ? total : s.sigmoid ? 1 : all);
       }
     }
   });
@@ -109,6 +120,7 @@ void CpuKernels::router_gate_backward(const RouterShape& s, double aux, const fl
       for (std::int64_t k = 0; k < s.top_k; ++k) dot += dw[k] * score(k) / total;
       std::fill(d_scores.begin(), d_scores.end(), 0.0F);
       for (std::int64_t k = 0; k < s.top_k; ++k) d_scores[static_cast<std::size_t>(own[k])] = (dw[k] - dot) / total;
+      if (s.raw) raw_gradients(s, dw, own, scores, all, d_scores);
       if (loads) {
         double mean = 0;
         for (std::size_t e = 0; e < scores.size(); ++e) mean += aux * loads[e] * scores[e] / all;

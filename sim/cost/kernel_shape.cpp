@@ -98,6 +98,7 @@ MemoryClass attention_class(const Attention& a) {
     case AttentionPart::softmax_backward:
       return MemoryClass::softmax;
     case AttentionPart::bias_gradient:
+    case AttentionPart::sink_gradient:
       return MemoryClass::reduction;
     case AttentionPart::dropout:
       return MemoryClass::dropout;
@@ -116,6 +117,9 @@ struct ClassOf {
   MemoryClass operator()(const Activation&) const { return MemoryClass::activation; }
   MemoryClass operator()(const Elementwise& e) const { return elementwise_class(e); }
   MemoryClass operator()(const Attention& a) const { return attention_class(a); }
+  MemoryClass operator()(const GroupedBias& g) const {
+    return g.part == GroupedBiasPart::forward ? MemoryClass::elementwise : MemoryClass::reduction;
+  }
   MemoryClass operator()(const Permute&) const { return MemoryClass::embedding; }
   MemoryClass operator()(const Router&) const { return MemoryClass::softmax; }
   MemoryClass operator()(const Embedding& e) const {

@@ -285,7 +285,7 @@ std::vector<std::int64_t> widths_of_rows(const Context& context) {
   const plan::Training& t = context.scenario.training;
   std::vector<std::int64_t> widths{context.model().hidden};
   if (t.fp8_dispatch) widths.push_back(Fp8Format(context).size(context.model().hidden));
-  if (context.plan().weigh_in_experts) widths.push_back(1);
+  if (context.plan().weigh_in_experts && !context.model().weigh_expert_inputs) widths.push_back(1);
   return widths;
 }
 
@@ -296,6 +296,7 @@ void add_parts(const plan::ExpertLoads& loads, Context& context, program::Progra
     std::vector<std::int32_t>& of_width = context.parts[width];
     of_width.assign(static_cast<std::size_t>(m.blocks()), -1);
     for (std::int64_t layer = m.dense_layers; layer < m.blocks(); ++layer) {
+      if (!m.has_experts(layer)) continue;
       const plan::LayerLoads& of_layer = loads.of(layer, context.load, context.expert_group);
       std::vector<std::int64_t> parts = of_layer.sent.empty() ? of_layer.parts : of_layer.sent;
       for (std::int64_t& part : parts) part *= width;
@@ -362,7 +363,9 @@ std::vector<std::int64_t> kind_of(const Context& context, std::size_t stage, con
     kind.push_back(chunk.count);
     for (std::int64_t layer = chunk.first; layer < chunk.first + chunk.count; ++layer) {
       const auto index = static_cast<std::size_t>(layer);
-      kind.push_back(layer < m.dense_layers ? 1 : 0);
+      kind.push_back(m.has_experts(layer) ? 0 : 1);
+      kind.push_back(m.rotates_nothing(layer) ? 1 : 0);
+      kind.push_back(m.is_transformer() ? m.chunk(layer, context.seq) : 0);
       kind.push_back(context.fp8(layer) ? 1 : 0);
       kind.push_back(m.is_transformer() ? m.window(layer, context.seq) : 0);
       kind.push_back(m.rotates_by_local_base(layer) ? 1 : 0);

@@ -4,12 +4,12 @@
 //   h); one norm where a parallel block has one, 4 x h with norms behind the branches too, and 2 x head_dim where
 //   queries and keys have norms. Biases of q alone, or of norms alone, may be there without the others.
 // A layer of experts has in the feed-forward layer's place a router h e, e experts 3 h x each, and shared experts 3 h
-// y. Latent attention has in the place of h q + a h: h c + c, the queries' latent of width c, and c heads (n + r) to
-// queries, or h heads (n + r) where there is none; h (k + r) + k and k heads (n + v) to keys and values; heads v h. For
-// gpt with f = 4 h this is 12 h^2 + 13 h a layer, as in Narayanan et al. 2021 (arXiv 2104.04473), equation 2: P
-// = 12 l h^2 (1 + 13/(12 h) + (V + s)/(12 l h)); that equation leaves out the final norm (2 h), which is counted here.
-// bert has the layers of gpt, a norm behind its embedding in the place of the final one, a table of segments, and what
-// its heads are made of (encoder_head_weights).
+// y; with biases e and e (2 x + h) more. Sinks of attention are one number a head. Latent attention has in the place of
+// h q + a h: h c + c, the queries' latent of width c, and c heads (n + r) to queries, or h heads (n + r) where there is
+// none; h (k + r) + k and k heads (n + v) to keys and values; heads v h. For gpt with f = 4 h this is 12 h^2 + 13 h a
+// layer, as in Narayanan et al. 2021 (arXiv 2104.04473), equation 2: P = 12 l h^2 (1 + 13/(12 h) + (V + s)/(12 l h));
+// that equation leaves out the final norm (2 h), which is counted here. bert has the layers of gpt, a norm behind its
+// embedding in the place of the final one, a table of segments, and what its heads are made of (encoder_head_weights).
 // A module of multi-token prediction (DeepSeek-AI 2024, arXiv 2412.19437, section 2.2) has a layer, 2 h h that join two
 // rows, and three norms: of both, and before the head. What it shares, table and head, counts once, with the model.
 // t5: one table of tokens, encoder and decoder layers of 2 and 3 norms, whose decoder has attention twice, a table of
@@ -134,6 +134,12 @@ std::int64_t encoder_head_parameters(const Model& model, std::int64_t vocab) {
          model.hidden + 2;
 }
 
+// Keys that a token counts for in layer `layer`: those of a window, or of a chunk, are the widest row's of the mask.
+std::int64_t keys_of_layer(const Model& model, std::int64_t layer, std::int64_t seq_len) {
+  const std::int64_t chunk = model.chunk(layer, seq_len);
+  return counted_keys(chunk > 0 ? chunk : seq_len, model.window(layer, seq_len));
+}
+
 // Multiply-adds of the forward pass of one token: every weight matrix once, queries with keys and probabilities with
 // values over the whole sequence (a causal mask is not subtracted), or over a window, and the vocabulary product; of an
 // encoder without it.
@@ -145,14 +151,19 @@ double token_multiply_adds(const Model& model, std::int64_t seq_len) {
   const double attention =
       static_cast<double>(seq_len) * static_cast<double>(model.heads * (model.head_dim + model.value_dim()));
   const std::int64_t blocks = model.blocks();
-  const std::int64_t dense = model.family == Family::moe ? model.dense_layers : blocks;
-  double ffn = static_cast<double>(dense) * static_cast<double>(ffn_weights(model, 0, false)) +
-               static_cast<double>(blocks - dense) * static_cast<double>(ffn_weights(model, blocks - 1, false));
+  const std::int64_t routed = model.family == Family::moe ? model.expert_layers() : 0;
+  double ffn = 0;
+  if (routed < blocks)
+    ffn += static_cast<double>(blocks - routed) *
+           static_cast<double>((ffn_inputs(model) + 1) * model.hidden * model.ffn_hidden);
+  std::int64_t first = 0;
+  while (routed > 0 && !model.has_experts(first)) ++first;
+  if (routed > 0) ffn += static_cast<double>(routed) * static_cast<double>(ffn_weights(model, first, false));
   // Of every module of multi-token prediction what joins two rows, and the vocabulary product again.
   ffn += static_cast<double>(model.mtp_depth) * (static_cast<double>(joining_weights(model)) + head);
-  if (model.windowed(seq_len)) {
+  if (model.windowed(seq_len) || model.chunked(seq_len)) {
     std::int64_t keys = 0;  // of a token, in all layers
-    for (std::int64_t l = 0; l < blocks; ++l) keys += counted_keys(seq_len, model.window(l, seq_len));
+    for (std::int64_t l = 0; l < blocks; ++l) keys += keys_of_layer(model, l, seq_len);
     const double attentions =
         static_cast<double>(keys) * static_cast<double>(model.heads * (model.head_dim + model.value_dim()));
     return static_cast<double>(blocks) * projections + attentions + ffn + head;
@@ -218,11 +229,17 @@ std::int64_t layer_parameters(const Model& model, std::int64_t layer, bool all) 
   const std::int64_t biases =
       (model.has_qkv_bias() ? model.qkv_width() : 0) + (model.bias ? h : 0) +
       (model.has_mlp_bias() && !model.has_experts(layer) ? ffn_inputs(model) * model.ffn_hidden + h : 0);
+  // Of a router, and of each expert's two products.
+  const std::int64_t expert_biases = model.bias && model.has_experts(layer)
+                                         ? model.experts + (all ? model.experts : model.experts_per_token) *
+                                                               (ffn_inputs(model) * model.expert_ffn_hidden + h)
+                                         : 0;
+  const std::int64_t sinks = model.attention_sinks ? model.heads : 0;
   const std::int64_t norms = model.parallel_block == ParallelBlock::one_norm ? 1 : model.post_norms ? 4 : 2;
   const std::int64_t latent_norms = model.latent_attention() ? model.q_lora_rank + model.kv_lora_rank : 0;
   const std::int64_t head_norms = model.qk_norm ? 2 * model.head_dim : 0;
   return norms * norm_parameters(model) + latent_norms + head_norms + attention_weights(model) +
-         ffn_weights(model, layer, all) + biases + cross;
+         ffn_weights(model, layer, all) + biases + expert_biases + sinks + cross;
 }
 
 // vit (Dosovitskiy et al. 2020, arXiv 2010.11929): the product of the patches, the class token, a table of positions,
@@ -355,8 +372,7 @@ std::int64_t adapter_weights(const Model& model, const Adapters& adapters, bool 
 double adapted_multiply_adds(const Model& model, std::int64_t seq_len, const Adapters& adapters) {
   const auto real = [](std::int64_t n) { return static_cast<double>(n); };
   const auto scores = [&](std::int64_t layer) {
-    return real(counted_keys(seq_len, model.window(layer, seq_len))) *
-           real(model.heads * (model.head_dim + model.value_dim()));
+    return real(keys_of_layer(model, layer, seq_len)) * real(model.heads * (model.head_dim + model.value_dim()));
   };
   double total = token_multiply_adds(model, seq_len) + real(model.hidden) * real(model.vocab);  // forward; the head's
   for (std::int64_t layer = 0; layer < model.layers; ++layer)
@@ -429,6 +445,9 @@ std::string flop_formula(const Model& model, std::int64_t seq_len, const Adapter
   if (model.windowed(seq_len))
     attention = counted +
                 ", attention in full (no causal discount), of w keys a token and not s in layers with a window of w: ";
+  else if (model.chunked(seq_len))
+    attention =
+        counted + ", attention in full (no causal discount), of c keys a token and not s in layers with chunks of c: ";
   const bool latent = model.latent_attention();
   const std::string layer = latent ? "A + s heads (d + v)" : "2 h a + 2 h k + 2 s a";
   const std::string modules =

@@ -20,7 +20,8 @@ enum class NormKind : unsigned char { layernorm, rmsnorm };
 // relative: a bias of the scores by distance, learned by head (t5 alone). alibi: one that falls with the distance, by a
 // fixed slope a head (sim/base/alibi.h).
 enum class Position : unsigned char { learned, rope, relative, alibi };
-enum class ActivationKind : unsigned char { gelu, relu, swiglu, squared_relu, geglu };
+// swiglu_oai: gpt-oss's, SwiGLU with clamped inputs and other constants (sim/base/swiglu_oai.h).
+enum class ActivationKind : unsigned char { gelu, relu, swiglu, squared_relu, geglu, swiglu_oai };
 // flash: the fastest fused kernel known for the device; unfused: scores kept in memory; the others a fused kernel by
 // name: FlashAttention 1 to 3, FlashAttention 2 as PyTorch builds it (scaled_dot_product_attention's flash backend),
 // FlashAttention 1 in Triton (flash_attn_triton.py, and what frameworks made of it), cuDNN's.
@@ -72,6 +73,13 @@ struct Model {
   std::int64_t rotary_dim = 0;            // columns of a head that rope turns, the first ones; 0: head_dim
   std::int64_t sliding_window = 0;        // tokens that a token attends to, itself the last of them; 0: all before it
   std::int64_t full_attention_every = 0;  // with a window: layers of which the last has none; 0: all have it
+  // llama, moe: a logit a head that is learned and stands in the denominator of every softmax beside the keys' (Agarwal
+  // et al. 2025, arXiv 2508.10925, section 2.2).
+  bool attention_sinks = false;
+  // llama, moe: chunks of so many tokens that a sequence is cut into; a token sees none before its own, but in layers
+  // that rotate nothing (Llama 4). 0: there are none.
+  std::int64_t attention_chunk = 0;
+  std::int64_t nope_every = 0;  // llama, moe: layers of which the last rotates nothing; 0: all rotate
   AttentionKind attention = AttentionKind::flash;
   // llama, moe: multi-head latent attention (DeepSeek-AI 2024, arXiv 2405.04434, section 2.1), where kv_lora_rank > 0:
   // keys and values come from a latent of that width, queries from one of q_lora_rank, or as ever if that is 0. A
@@ -86,6 +94,9 @@ struct Model {
                dense_layers = 0;
   // The experts are in so many equal groups, and a token's are of groups_per_token of these.
   std::int64_t expert_groups = 1, groups_per_token = 1;
+  std::int64_t experts_every = 1;  // of so many layers behind the dense ones the last one has experts
+  // What goes into a token's one expert is multiplied by its score, as it is, and not what comes out (Llama 4).
+  bool weigh_expert_inputs = false;
   Router router = Router::softmax;
   double aux_loss = 0;         // weight of the auxiliary loss that keeps the experts' loads even
   double capacity_factor = 0;  // rows an expert takes of a rank's tokens, over the mean; 0: as many as come (dropless)
@@ -201,7 +212,19 @@ struct Model {
   bool table_on_two_stages() const { return tied_embeddings || mtp_depth > 0; }
   // Transformer blocks: the layers, and behind them those of the modules of multi-token prediction, one each.
   std::int64_t blocks() const { return layers + mtp_depth; }
-  bool has_experts(std::int64_t layer) const { return family == Family::moe && layer >= dense_layers; }
+  // A module of multi-token prediction is like the last layer.
+  bool has_experts(std::int64_t layer) const {
+    const std::int64_t place = layer < layers ? layer : layers - 1;
+    return family == Family::moe && place >= dense_layers && (place + 1) % experts_every == 0;
+  }
+  // Blocks with experts before block `layer`; of blocks(): all.
+  std::int64_t expert_layers(std::int64_t layer) const {
+    std::int64_t count = 0;
+    for (std::int64_t l = 0; l < layer; ++l) count += has_experts(l) ? 1 : 0;
+    return count;
+  }
+  // Of all blocks.
+  std::int64_t expert_layers() const { return expert_layers(blocks()); }
   // Rows that each expert takes of `tokens` tokens of one rank: ceil(tokens x experts_per_token / experts x
   // capacity_factor), the rule of GShard (Lepikhin et al. 2020, arXiv 2006.16668) as Megatron-Core has it
   // (megatron/core/transformer/moe/moe_utils.py, get_capacity). Only with a capacity factor.
@@ -216,6 +239,14 @@ struct Model {
     const bool full = full_among_windows(layer);
     return full || sliding_window >= seq_len ? 0 : sliding_window;
   }
+  // Whether layer `layer`, from 0, rotates nothing though others do.
+  bool rotates_nothing(std::int64_t layer) const {
+    return nope_every > 0 && ((layer < layers ? layer : layers - 1) + 1) % nope_every == 0;
+  }
+  // The chunks of layer `layer`, from 0, in sequences of `seq_len`; 0 where these have one.
+  std::int64_t chunk(std::int64_t layer, std::int64_t seq_len) const {
+    return rotates_nothing(layer) || attention_chunk >= seq_len ? 0 : attention_chunk;
+  }
   // Of layer `layer`, from 0.
   bool rotates_by_local_base(std::int64_t layer) const {
     return rope_base_local > 0 && sliding_window > 0 && !full_among_windows(layer);
@@ -228,8 +259,14 @@ struct Model {
   std::int64_t score_scale() const { return query_scale > 0 ? query_scale : head_dim; }
   // Whether any layer's is felt.
   bool windowed(std::int64_t seq_len) const;
+  bool chunked(std::int64_t seq_len) const {
+    return attention_chunk > 0 && attention_chunk < seq_len && nope_every != 1;
+  }
   bool has_qkv_bias() const { return bias || qkv_bias; }
-  bool gated() const { return activation == ActivationKind::swiglu || activation == ActivationKind::geglu; }
+  bool gated() const {
+    return activation == ActivationKind::swiglu || activation == ActivationKind::geglu ||
+           activation == ActivationKind::swiglu_oai;
+  }
   bool has_norm_bias() const { return norm == NormKind::layernorm && (bias || norm_bias); }
   std::int64_t learned_positions() const { return position_rows > 0 ? position_rows : max_seq_len; }
   std::int64_t rotated() const { return rotary_dim > 0 ? rotary_dim : head_dim; }

@@ -62,7 +62,7 @@ std::vector<double> expert_shares(const model::Model& model, std::int64_t seed, 
   std::vector<double> shares(experts, 1);
   if (model.routing == model::Routing::table) {
     const std::int64_t each = model.routing_table_batches;
-    const std::int64_t row = model.routing_table.size() == 1 ? 0 : (layer - model.dense_layers) * each;
+    const std::int64_t row = model.routing_table.size() == 1 ? 0 : model.expert_layers(layer) * each;
     shares = model.routing_table.at(static_cast<std::size_t>(row + micro_batch % each));
   } else if (model.routing == model::Routing::zipf) {
     const bool anew = model.routing_per == model::RoutingPer::micro_batch;
@@ -138,6 +138,10 @@ ExpertLoads::ExpertLoads(const Scenario& scenario) {
   for (std::int64_t i = 0; i < (m.blocks() - first_) * patterns_; ++i) {
     LayerLoads& loads = layers_.emplace_back();
     const std::int64_t layer = first_ + i / patterns_;
+    if (!m.has_experts(layer)) {  // model.experts_every: nobody asks for its loads
+      loads.parts.assign(static_cast<std::size_t>(p.expert), 1);
+      continue;
+    }
     loads.rows = expert_rows(expert_shares(m, scenario.training.seed, layer, i % patterns_), tokens, choices_);
     loads.parts.assign(static_cast<std::size_t>(p.expert), 0);
     for (std::int64_t e = 0; e < m.experts; ++e) {
@@ -244,9 +248,12 @@ LoadBalance ExpertLoads::balance() const {
   LoadBalance out;
   if (!any()) return out;
   double sum = 0, dropped = 0;
+  std::int64_t routed = 0;
   out.imbalance = 0;
   for (std::size_t i = 0; i < layers_.size(); ++i) {
     const std::vector<std::int64_t>& parts = layers_[i].parts;
+    if (layers_[i].rows.empty()) continue;
+    ++routed;
     const auto all = std::accumulate(parts.begin(), parts.end(), std::int64_t{0});
     const auto most = *std::max_element(parts.begin(), parts.end());
     const double imbalance = static_cast<double>(most) * static_cast<double>(parts.size()) / static_cast<double>(all);
@@ -255,7 +262,7 @@ LoadBalance ExpertLoads::balance() const {
     sum += imbalance;
     dropped += static_cast<double>(layers_[i].dropped);
   }
-  const auto layers = static_cast<double>(layers_.size());
+  const auto layers = static_cast<double>(routed);
   out.mean_imbalance = sum / layers;
   out.dropped = dropped / layers / static_cast<double>(choices_);
   return out;

@@ -173,7 +173,7 @@ class Rules {
       return;
     }
     const bool moe = m.family == model::Family::moe;
-    const std::int64_t dense = moe && m.dense_layers == 0 ? 0 : m.ffn_hidden;
+    const std::int64_t dense = moe && m.expert_layers() == m.blocks() ? 0 : m.ffn_hidden;
     const std::int64_t split = s_.plan.whole_experts() ? 0 : m.expert_ffn_hidden;
     const std::int64_t ffn = std::gcd(std::gcd(dense, split), m.shared_experts * m.shared_ffn_hidden);
     // Of fewer key-value heads than ranks each is on as many ranks as another.

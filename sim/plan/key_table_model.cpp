@@ -105,7 +105,7 @@ std::vector<Key> transformer_keys() {
       {.path = "model.ffn_hidden",
        .type = KeyType::integer,
        .origin = Default::derived,
-       .fallback = "gpt, bert, t5, vit: 4 x hidden; llama: required; moe: required with dense_layers",
+       .fallback = "gpt, bert, t5, vit: 4 x hidden; llama: required; moe: required with dense_layers or experts_every",
        .min = 1,
        .max = 1 << 23,
        .families = kTransformers,
@@ -117,11 +117,12 @@ std::vector<Key> transformer_keys() {
        .type = KeyType::choice,
        .origin = Default::derived,
        .fallback = "gpt: gelu; llama, moe: swiglu; t5: relu",
-       .values = {"gelu", "relu", "swiglu", "squared_relu", "geglu"},
+       .values = {"gelu", "relu", "swiglu", "squared_relu", "geglu", "swiglu_oai"},
        .families = "gpt llama moe t5",
        .meaning =
            "of the feed-forward layer: `gelu`, `relu`, `swiglu` (gated, a third matrix), `squared_relu`, `geglu` "
-           "(gated by gelu)",
+           "(gated by gelu), `swiglu_oai` (gpt-oss: of inputs that are clamped at 7, (up + 1) gate sigmoid(1.702 "
+           "gate))",
        .example = "relu",
        .related = "model.ffn_hidden",
        .field = &model::Model::activation},

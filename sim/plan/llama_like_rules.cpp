@@ -85,6 +85,30 @@ void check_angles(const Node& model, const model::Model& m) {
     refuse("rope_base", "yarn finds pairs by their base's logarithm, expected a base above 1", "rope_base: 10000");
 }
 
+// Sinks and chunks.
+void check_other_layers(const Node& model, const Scenario& s) {
+  const model::Model& m = s.model;
+  const auto refuse = [&](const char* key, const std::string& why, const std::string& instead) {
+    (model.has(key) ? model.get(key) : model).error(why, instead);
+  };
+  if (m.attention_sinks && m.attention == model::AttentionKind::unfused)
+    refuse("attention_sinks", "scores that are kept have no sinks beside them yet",
+           "a fused kernel (model.attention: flash)");
+  if (m.chunked(s.training.seq_len) && s.training.packs())
+    refuse("attention_chunk", "chunks of documents that are packed are not available yet",
+           "training.documents: none, or attention_chunk: 0");
+  if (m.chunked(s.training.seq_len) && s.plan.context > 1 && s.plan.context_kind != ContextKind::all_to_all)
+    refuse("attention_chunk",
+           fmt::format(
+               "context_kind: {} gives each rank as much of a causal mask, not of chunks of {} below seq_len = {}",
+               s.plan.context_kind == ContextKind::ring ? "ring" : "all_gather", m.attention_chunk, s.training.seq_len),
+           "context_kind: all_to_all, or model.attention_chunk: 0");
+  if (m.routing == model::Routing::recorded && m.weigh_expert_inputs)
+    refuse("weigh_expert_inputs", "a record of routing gives tokens weights that add to 1", "another routing");
+  if (m.routing == model::Routing::recorded && m.experts_every > 1)
+    refuse("experts_every", "a record of routing has layers with experts one after the other", "another routing");
+}
+
 }  // namespace
 
 // What Gemma and Qwen3 have, and the units of others do not know.
@@ -115,6 +139,7 @@ void check_llama_like(const Sections& sections, const Scenario& s) {
            : m.rope_base == 10000    ? "rope_scaling"
                                      : "rope_base",
            "latent attention has norms, scores and angles of its own", "leave it out");
+  check_other_layers(model, s);
   if (m.rope_base_local > 0 && m.sliding_window == 0)
     refuse("rope_base_local", "is of layers with a window, and sliding_window = 0 gives none to any",
            "rope_base, or sliding_window: 1024");

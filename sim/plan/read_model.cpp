@@ -231,7 +231,7 @@ class ModelReader {
 
   void finish_transformer() {
     if (!source_.given("ffn_hidden")) {
-      if (model_.family == Family::moe && model_.dense_layers > 0)
+      if (model_.family == Family::moe && (model_.dense_layers > 0 || model_.experts_every > 1))
         source_.value("ffn_hidden")
             .error("required key is missing, expected an integer: the width of the dense layers");
       // Llama's rule (8/3 hidden, rounded up to a multiple that differs by model) cannot be guessed, so it is required.
@@ -253,6 +253,7 @@ class ModelReader {
     if (!source_.given("attention")) detail::choose_capped_attention(model_);
     finish_positions();
     finish_window();
+    finish_kinds();
     if (model_.latent_attention()) return finish_latent();
     if (model_.rotary_dim > 0) return finish_rotation();
     if (model_.position == Position::rope && model_.head_dim % 2 != 0)
@@ -344,6 +345,18 @@ class ModelReader {
               fmt::format("{} rows do not hold max_seq_len = {} positions", model_.position_rows, model_.max_seq_len));
   }
 
+  // Layers of other kinds: without rotation, with chunks.
+  void finish_kinds() {
+    if (model_.nope_every > 0 && model_.position != Position::rope)
+      source_.value("nope_every").error("has no meaning without rotated positions", "position: rope");
+    if (model_.nope_every > 0 && model_.latent_attention())
+      source_.value("nope_every").error("latent attention rotates in every layer", "nope_every: 0");
+    if (model_.attention_chunk > 0 && model_.sliding_window > 0)
+      source_.value("attention_chunk")
+          .error(fmt::format("a layer has chunks or a window, and sliding_window = {}", model_.sliding_window),
+                 "sliding_window: 0");
+  }
+
   void finish_window() {
     const std::int64_t every = model_.full_attention_every;
     if (every == 0) return;
@@ -369,9 +382,20 @@ class ModelReader {
       source_.value("dense_layers")
           .error(fmt::format("{} of {} layers have no experts", model_.dense_layers, model_.layers),
                  "family: llama has none");
-    if (model_.activation != ActivationKind::swiglu)
-      source_.value("activation").error("experts are gated feed-forward layers: swiglu");
-    if (model_.bias) source_.value("bias").error("products of experts have no biases", "bias: false");
+    if (model_.layers > 0 && model_.experts_every > 1 && model_.dense_layers < model_.layers &&
+        model_.expert_layers() == 0)
+      source_.value("experts_every")
+          .error(fmt::format("every {}th of {} layers behind {} dense ones leaves none with experts",
+                             model_.experts_every, model_.layers, model_.dense_layers));
+    if (model_.activation != ActivationKind::swiglu && model_.activation != ActivationKind::swiglu_oai)
+      source_.value("activation").error("experts are gated feed-forward layers: swiglu or swiglu_oai");
+    if (model_.bias && model_.shared_experts > 0)
+      source_.value("bias").error("products of shared experts have no biases", "bias: false, or shared_experts: 0");
+    if (model_.weigh_expert_inputs && model_.experts_per_token != 1)
+      source_.value("weigh_expert_inputs")
+          .error(fmt::format("a token's score multiplies what goes into one expert, not into each of {}",
+                             model_.experts_per_token),
+                 "experts_per_token: 1");
     detail::read_routing({source_.value("routing_file"), source_.value("routing_step"), source_.value("routing_table")},
                          model_);
   }

@@ -24,7 +24,7 @@ namespace {
 
 bool decodes(const model::Model& m) {
   return m.is_transformer() && m.is_causal() && !m.has_decoder() && !m.is_encoder() && !m.is_vision() &&
-         !m.latent_attention();
+         !m.latent_attention() && !m.attention_sinks && m.attention_chunk == 0;
 }
 
 void check_generation(const Node& node, const Scenario& s) {
@@ -92,7 +92,8 @@ void check_reinforcement(const Sections& sections, const Scenario& s) {
     node.error("is not available with " + what + " yet", hint);
   };
   if (sections.model_sound && !decodes(s.model))
-    refuse_with("this model: generation is of gpt, llama and moe without latent attention", "model: llama3-8b");
+    refuse_with("this model: generation is of gpt, llama and moe without latent attention, sinks and chunks",
+                "model: llama3-8b");
   if (s.plan.served()) refuse_with("plan.servers", "plan.servers: 0");
   if (s.plan.steps_apart()) refuse_with("plan.local_steps", "plan.local_steps: 0");
   if (s.training.lora()) refuse_with("adapters", "training.lora_rank: 0");

@@ -109,7 +109,7 @@ void read_routing(const RoutingKeys& keys, Model& model) {
   }
   if (!given || model.experts < 2) return;
   const bool rows = list.at(0).kind() == Node::Kind::sequence;
-  const std::int64_t layers = model.blocks() - model.dense_layers;
+  const std::int64_t layers = model.expert_layers();
   if (rows && static_cast<std::int64_t>(list.size()) != layers)
     return list.error(fmt::format("{} rows are listed, but {} layers have experts", list.size(), layers));
   const Node first = rows ? list.at(0) : list;

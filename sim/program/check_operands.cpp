@@ -70,6 +70,10 @@ struct ExpectedOf {
         return {table > 0 ? Sizes{s, table} : Sizes{s}, {s}};
       case AttentionPart::bias_gradient:
         return {{s, table}, {table}};
+      case AttentionPart::sinks:
+        return {{out, logsumexp, a.sinks}, {out, logsumexp}};
+      case AttentionPart::sink_gradient:
+        return {{out, out, logsumexp, a.sinks, a.sinks}, {a.sinks}};
       case AttentionPart::dropout:
         return {{s}, {s, s}};
       case AttentionPart::context:
@@ -250,6 +254,22 @@ struct ExpectedOf {
     if (g.accumulate) e.reads.push_back(w);
     if (is_fp8(op.dtype) && op.reads.size() == e.reads.size() + 2) e.reads.insert(e.reads.end(), 2, 1);
     return e;
+  }
+
+  Expected operator()(const GroupedBias& g) const {
+    const std::int64_t y = g.rows * g.n, b = g.groups * g.n;
+    Expected e = g.part == GroupedBiasPart::weights_backward ? Expected{{y, b}, {g.rows}}
+                 : g.part == GroupedBiasPart::forward        ? Expected{{y, b}, {y}}
+                                                             : Expected{{y}, {b}};
+    if (g.counted) e.reads.push_back(g.groups);
+    if (g.weighted && g.part != GroupedBiasPart::weights_backward) e.reads.push_back(g.rows);
+    if (g.part != GroupedBiasPart::forward) e.reads.push_back(g.part == GroupedBiasPart::backward ? b : g.rows);
+    return e;
+  }
+
+  Expected operator()(const RowScale& r) const {
+    const std::int64_t x = r.rows * r.cols;
+    return r.backward ? Expected{{x, x, r.rows}, {x, r.rows}} : Expected{{x, r.rows}, {x}};
   }
 
   Expected operator()(const Embedding& e) const {

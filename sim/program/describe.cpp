@@ -31,7 +31,7 @@ struct ShapeText {
     if (a.keys > 0) text += fmt::format(" keys={}{}", a.keys, a.merge ? " merge" : "");
     if (a.causal) text += " causal";
     if (a.window > 0) text += fmt::format(" window={}", a.window);
-    if (a.document > 0) text += fmt::format(" document={}", a.document);
+    if (a.document > 0) text += fmt::format(" {}={}", a.chunks ? "chunk" : "document", a.document);
     if (a.cached > 0) text += fmt::format(" cached={}", a.cached);
     if (a.unscaled) text += " unscaled";
     if (a.bias_buckets > 0) text += fmt::format(" bias={}/{}", a.bias_buckets, a.bias_distance);
@@ -74,6 +74,11 @@ struct ShapeText {
                        g.room > 0 ? fmt::format(" room={}", g.room) : "",
                        g.chosen > 0 ? fmt::format(" chosen={:.4g}", g.chosen) : "");
   }
+  std::string operator()(const GroupedBias& g) const {
+    return fmt::format("rows={} n={} groups={}{}{}", g.rows, g.n, g.groups, g.counted ? " counted" : "",
+                       g.weighted ? " weighted" : "");
+  }
+  std::string operator()(const RowScale& r) const { return fmt::format("rows={} cols={}", r.rows, r.cols); }
   std::string operator()(const Embedding& e) const {
     return fmt::format("tokens={} rows={} cols={}", e.tokens, e.rows, e.cols);
   }

@@ -27,7 +27,9 @@ struct KindName {
                                                  "attention_softmax_backward",
                                                  "attention_scores_backward_query",
                                                  "attention_scores_backward_key",
-                                                 "attention_bias_gradient"};
+                                                 "attention_bias_gradient",
+                                                 "attention_sinks",
+                                                 "attention_sink_gradient"};
     return pick(names, a.part);
   }
   std::string_view operator()(const LatentHeads& l) const {
@@ -47,9 +49,11 @@ struct KindName {
   }
   std::string_view operator()(const Activation& a) const {
     static constexpr std::string_view forward[] = {"gelu_forward",         "relu_forward", "swiglu_forward",
-                                                   "squared_relu_forward", "tanh_forward", "geglu_forward"};
+                                                   "squared_relu_forward", "tanh_forward", "geglu_forward",
+                                                   "swiglu_oai_forward"};
     static constexpr std::string_view backward[] = {"gelu_backward",         "relu_backward", "swiglu_backward",
-                                                    "squared_relu_backward", "tanh_backward", "geglu_backward"};
+                                                    "squared_relu_backward", "tanh_backward", "geglu_backward",
+                                                    "swiglu_oai_backward"};
     return a.backward ? pick(backward, a.fn) : pick(forward, a.fn);
   }
   std::string_view operator()(const Elementwise& e) const {
@@ -92,6 +96,11 @@ struct KindName {
                                                  "grouped_gemm_backward_weight"};
     return pick(names, g.part);
   }
+  std::string_view operator()(const GroupedBias& g) const {
+    static constexpr std::string_view names[] = {"grouped_bias", "grouped_bias_backward", "grouped_bias_weights"};
+    return pick(names, g.part);
+  }
+  std::string_view operator()(const RowScale& r) const { return r.backward ? "row_scale_backward" : "row_scale"; }
   std::string_view operator()(const Embedding& e) const {
     return e.backward ? "embedding_backward" : "embedding_forward";
   }

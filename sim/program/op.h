@@ -14,6 +14,7 @@
 
 #include "sim/base/axis.h"
 #include "sim/base/gradient_code.h"
+#include "sim/program/expert_ops.h"
 #include "sim/program/ids.h"
 #include "sim/program/optimizer_ops.h"
 #include "sim/program/outer_step.h"
@@ -57,6 +58,12 @@ std::string_view name_of(Epilogue epilogue);  // "gelu_backward"; of none ""
 // With softcap scaled scores x become softcap * tanh(x / softcap) before the softmax (Bello et al. 2016, arXiv
 // 1611.09940, section 4; Gemma Team 2024, arXiv 2408.00118), and softmax_backward {dP, P, S} -> {dS}.
 //
+// With sinks, a logit a head that stands in the softmax beside the scores (Agarwal et al. 2025, arXiv 2508.10925): what
+// attention gives without them, o and its logsumexp l, becomes o sigmoid(l - sink) and log(e^l + e^sink), from which
+// flash_backward has its gradients as ever. sinks {out, logsumexp, sinks [heads]} -> {out, logsumexp}; sink_gradient
+// {dout, out, logsumexp, sinks, dsinks} -> {dsinks} (accumulates): -sum over tokens of e^(sink - l) (dout . out).
+// `sinks` says how many numbers there are; `heads` are those from the place on that this rank's heads have in them.
+//
 // With a bias of the scores by distance (sim/base/relative_position.h), table [heads, bias_buckets]: softmax {S, table}
 // -> {P}; bias_gradient {dS, dtable} -> {dtable} (accumulates).
 enum class AttentionPart : unsigned char {
@@ -72,7 +79,9 @@ enum class AttentionPart : unsigned char {
   softmax_backward,
   scores_backward_query,
   scores_backward_key,
-  bias_gradient
+  bias_gradient,
+  sinks,
+  sink_gradient
 };
 // Which fused kernel a framework launches for flash_forward and flash_backward (costs; the result is the same). best:
 // the fastest known for the device.
@@ -101,6 +110,7 @@ struct Attention {
   // the example decides; FLOPs and times are those of equal documents of so many tokens (sim/plan/documents.h). Masked
   // where scores are kept. 0: a sequence is one document.
   std::int64_t document = 0;
+  bool chunks = false;  // documents are equal ones of so many tokens in what is performed too (model.attention_chunk)
   // flash_forward: tokens before the sequence's own whose keys and values are read from a cache, of each sequence of
   // the micro-batch. The cache is no operand: performed, it is what generation keeps
   // (execute/reinforcement/generation.h).
@@ -113,6 +123,7 @@ struct Attention {
   // flash_backward (costs; the result is the same): the gradients of queries are added up in an order of their own, and
   // what the kernel allocates for itself is filled first.
   bool deterministic = false, filled = false;
+  std::int64_t sinks = 0;        // of the parts sinks and sink_gradient
   std::int64_t alibi_heads = 0;  // heads of the model whose slopes are added by distance (sim/base/alibi.h); 0: none
 
   std::int64_t values() const { return value_dim > 0 ? value_dim : head_dim; }
@@ -168,10 +179,11 @@ struct HeadNorm {
 
 // gelu, relu: forward {x [rows, cols]} -> {y}; backward {dy, x} -> {dx}. swiglu: forward {gate_up [rows, 2, cols]} ->
 // {y [rows, cols]}, y = silu(gate) * up; backward {dy, gate_up} -> {d_gate_up}. In the place of gate_up may stand two
-// operands, gate and up, [rows, cols] each. geglu: the same, y = gelu(gate) * up. tanh: backward {dy, y} -> {dx}.
-enum class ActivationFn : unsigned char { gelu, relu, swiglu, squared_relu, tanh, geglu };
+// operands, gate and up, [rows, cols] each. geglu: the same, y = gelu(gate) * up; swiglu_oai: as sim/base/swiglu_oai.h
+// says. tanh: backward {dy, y} -> {dx}.
+enum class ActivationFn : unsigned char { gelu, relu, swiglu, squared_relu, tanh, geglu, swiglu_oai };
 constexpr bool is_gated(ActivationFn fn) {
-  return fn == ActivationFn::swiglu || fn == ActivationFn::geglu;
+  return fn == ActivationFn::swiglu || fn == ActivationFn::geglu || fn == ActivationFn::swiglu_oai;
 }
 struct Activation {
   ActivationFn fn = ActivationFn::gelu;
@@ -179,8 +191,8 @@ struct Activation {
   std::int64_t rows = 0, cols = 0;
   bool separate =
       false;  // gated: the gate's function and the product are kernels of their own (costs; the result is the same)
-  // swiglu, each row times its weight: forward {x, weights f32 [rows]} -> {y}; backward {dy, x, weights} -> {dx,
-  // dweights f32 [rows]}.
+  // swiglu and swiglu_oai, each row times its weight: forward {x, weights f32 [rows]} -> {y}; backward {dy, x, weights}
+  // -> {dx, dweights f32 [rows]}.
   bool weighted = false;
   friend bool operator==(const Activation&, const Activation&) = default;
 };
@@ -269,18 +281,18 @@ struct StridedCopy {
 
 // To which experts a rank's tokens go. gate {logits [tokens, experts]} -> {weights f32 [tokens, top_k], chosen i32
 // [tokens, top_k]}: the top_k experts of the highest scores (softmax of the logits, or the sigmoid of each), highest
-// first, equal ones by their number; their scores, scaled to add to 1. place {chosen} -> {places i32 [tokens, top_k],
-// loads f32 [experts]}: the row that each choice has in the buffer that is sorted by experts, and how often each expert
-// was chosen. With a capacity expert e has the rows [e * capacity, ...); first choices of all tokens, in their order,
-// come before second ones, and what finds no row is dropped (-1). Without (0) it has as many rows as it was chosen.
-// receive {counts f32 [sources, experts]} -> {places i32 [tokens], loads f32 [own]}: of rows that came from `sources`
-// ranks, one after the other and each rank's sorted by experts, the row that each has in the buffer that is sorted by
-// experts, and how many each of this rank's experts has. The rows are in `slices` equal slices of the buffer, with
-// those of as many ranks each, and after them perhaps room (-1). These are `own` experts, from place * own on, place
-// being that among the ranks that differ on `spread` only; counts: how often each rank's tokens chose each expert.
-// top_k is 1. place with `own` {chosen of all members' tokens} -> {places, loads f32 [own]}: of own experts alone, the
-// others' choices have no row (-1); more choices of any member's experts than `room` rows are an error.
-// gate_backward {dweights f32 [tokens, top_k], logits, chosen, loads f32 [experts]?, loss_scale f32 [2]?}
+// first, equal ones by their number; their scores, scaled to add to 1, or as they are (`raw`). place {chosen} ->
+// {places i32 [tokens, top_k], loads f32 [experts]}: the row that each choice has in the buffer that is sorted by
+// experts, and how often each expert was chosen. With a capacity expert e has the rows [e * capacity, ...); first
+// choices of all tokens, in their order, come before second ones, and what finds no row is dropped (-1). Without (0) it
+// has as many rows as it was chosen. receive {counts f32 [sources, experts]} -> {places i32 [tokens], loads f32 [own]}:
+// of rows that came from `sources` ranks, one after the other and each rank's sorted by experts, the row that each has
+// in the buffer that is sorted by experts, and how many each of this rank's experts has. The rows are in `slices` equal
+// slices of the buffer, with those of as many ranks each, and after them perhaps room (-1). These are `own` experts,
+// from place * own on, place being that among the ranks that differ on `spread` only; counts: how often each rank's
+// tokens chose each expert. top_k is 1. place with `own` {chosen of all members' tokens} -> {places, loads f32 [own]}:
+// of own experts alone, the others' choices have no row (-1); more choices of any member's experts than `room` rows are
+// an error. gate_backward {dweights f32 [tokens, top_k], logits, chosen, loads f32 [experts]?, loss_scale f32 [2]?}
 // -> {dlogits [tokens, experts]}, to which the auxiliary loss adds aux * loads as the gradient of the scores, which add
 // to 1.
 // With groups the gate chooses among the experts of groups_per_token of `groups` equal groups: those of the highest sum
@@ -290,6 +302,7 @@ struct Router {
   RouterPart part = RouterPart::gate;
   std::int64_t tokens = 0, experts = 0, top_k = 0, capacity = 0;
   bool sigmoid = false, scaled = false;           // scaled: there is a loss scale
+  bool raw = false;                               // gate and its backward
   double aux = 0;                                 // 0: no loads
   std::int64_t groups = 1, groups_per_token = 1;  // gate
   std::int64_t sources = 0, slices = 1, own = 0;  // receive; own also of place
@@ -563,10 +576,10 @@ struct HostSync {
 };
 
 using OpShape = std::variant<Gemm, Attention, LatentHeads, Norm, HeadNorm, Activation, Elementwise, StridedCopy, Router,
-                             Permute, GroupedGemm, Embedding, EmbeddingBags, Pairs, CrossEntropy, MeanSquaredError,
-                             BinaryCrossEntropy, Optimizer, Adafactor, AdafactorParts, Muon, Lamb, Compress, LowRank,
-                             OuterStep, SumSquares, ClipCoefficient, UpdateLossScale, Conv2d, Pool2d, AveragePool,
-                             BatchNorm, Input, Collective, PointToPoint, HostSync>;
+                             Permute, GroupedGemm, GroupedBias, RowScale, Embedding, EmbeddingBags, Pairs, CrossEntropy,
+                             MeanSquaredError, BinaryCrossEntropy, Optimizer, Adafactor, AdafactorParts, Muon, Lamb,
+                             Compress, LowRank, OuterStep, SumSquares, ClipCoefficient, UpdateLossScale, Conv2d, Pool2d,
+                             AveragePool, BatchNorm, Input, Collective, PointToPoint, HostSync>;
 
 // "gemm", "flash_attention_forward", "layer_norm_backward_input", "all_reduce", ...: the class reports group by.
 std::string_view kind_name(const OpShape& shape);

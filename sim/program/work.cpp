@@ -65,6 +65,8 @@ double attention_flops(const Attention& a) {
     case AttentionPart::dropout_backward:
     case AttentionPart::softmax_backward:
     case AttentionPart::bias_gradient:
+    case AttentionPart::sinks:
+    case AttentionPart::sink_gradient:
       return 0;
   }
   return 0;

@@ -261,6 +261,7 @@ class Shrinking {
     resize_heads(of_all);
     if (l.experts > 0) resize_experts(of_rank);
     m.full_attention_every = l.full_attention_every > m.layers ? 0 : l.full_attention_every;
+    m.nope_every = l.nope_every > m.layers ? 0 : l.nope_every;
   }
 
   template <class OfAll>
@@ -295,6 +296,8 @@ class Shrinking {
     m.expert_ffn_hidden = of_rank(l.expert_ffn_hidden);
     if (l.shared_ffn_hidden > 0) m.shared_ffn_hidden = of_rank(l.shared_ffn_hidden);
     m.dense_layers = l.dense_layers == 0 ? 0 : std::min(m.layers - 1, scaled(l.dense_layers, m.layers, l.layers));
+    m.experts_every = std::min(l.experts_every, m.layers);
+    if (m.expert_layers() == 0) m.dense_layers = 0;
     // Routed for real, all rows of a group may come to one of its ranks.
     if (m.capacity_factor == 0 && s_.plan.expert > 1)
       m.buffer_factor = std::max(m.buffer_factor, static_cast<double>(s_.plan.expert));
@@ -316,6 +319,7 @@ class Shrinking {
     model::Model& m = s_.model;
     const auto shorter = [&](int64_t n) { return n == 0 ? n : scaled(n, seq_len_, l.seq_len); };
     m.sliding_window = shorter(large_.model.sliding_window);
+    m.attention_chunk = shorter(large_.model.attention_chunk);
     t.document_length = shorter(l.document_length);
     t.document_lengths.clear();
     for (const int64_t length : l.document_lengths) t.document_lengths.push_back(shorter(length));

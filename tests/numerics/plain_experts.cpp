@@ -24,34 +24,65 @@ Real silu_slope(Real x) {
   return s * (1 + x * (1 - s));
 }
 
-// One gated layer of width f on one row x [h]: up is [2, f, h], down [h, f].
+// (min(u, L) from below too + 1) g sigmoid(1.702 g), g cut from above at L = 7 (gpt-oss), and its slopes.
+template <typename Real>
+struct OpenAi {
+  Real y, by_gate, by_value;
+  OpenAi(Real gate, Real value) {
+    const Real g = gate > 7 ? Real(7) : gate, v = value > 7 ? Real(7) : value < -7 ? Real(-7) : value;
+    const Real s = 1 / (1 + std::exp(Real(-1.702) * g));
+    y = (v + 1) * g * s;
+    by_gate = gate > 7 ? 0 : (v + 1) * s * (1 + Real(1.702) * g * (1 - s));
+    by_value = v == value ? g * s : 0;
+  }
+};
+
+// One gated layer of width f on one row x [h]: up is [2, f, h], down [h, f]; perhaps with biases.
 template <typename Real>
 struct Gated {
-  const Real *up, *down, *x;
+  struct Weights {
+    const Real *up, *down;
+    const Real *up_bias = nullptr, *down_bias = nullptr;
+    bool open_ai = false;
+  };
+  struct Gradients {
+    Real *up, *down;
+    Real *up_bias = nullptr, *down_bias = nullptr;
+  };
+  Weights w;
+  const Real* x;
   Size h, f;
   std::vector<Real> gate, value;
 
-  Gated(const Real* up_weight, const Real* down_weight, const Real* row, Size hidden, Size width)
-      : up(up_weight), down(down_weight), x(row), h(hidden), f(width), gate(width, 0), value(width, 0) {
-    for (Size j = 0; j < f; ++j)
-      for (Size i = 0; i < h; ++i) gate[j] += up[j * h + i] * x[i], value[j] += up[(f + j) * h + i] * x[i];
+  Gated(const Weights& weights, const Real* row, Size hidden, Size width)
+      : w(weights), x(row), h(hidden), f(width), gate(width, 0), value(width, 0) {
+    for (Size j = 0; j < f; ++j) {
+      if (w.up_bias != nullptr) gate[j] = w.up_bias[j], value[j] = w.up_bias[f + j];
+      for (Size i = 0; i < h; ++i) gate[j] += w.up[j * h + i] * x[i], value[j] += w.up[(f + j) * h + i] * x[i];
+    }
   }
+  Real activation(Size j) const { return w.open_ai ? OpenAi<Real>(gate[j], value[j]).y : silu(gate[j]) * value[j]; }
   std::vector<Real> out() const {
     std::vector<Real> y(h, 0);
-    for (Size i = 0; i < h; ++i)
-      for (Size j = 0; j < f; ++j) y[i] += down[i * f + j] * silu(gate[j]) * value[j];
+    for (Size i = 0; i < h; ++i) {
+      if (w.down_bias != nullptr) y[i] = w.down_bias[i];
+      for (Size j = 0; j < f; ++j) y[i] += w.down[i * f + j] * activation(j);
+    }
     return y;
   }
-  // Adds to the gradients of both weights and of the row.
-  void backward(const std::vector<Real>& dy, Real* d_up, Real* d_down, Real* dx) const {
+  // Adds to the gradients of weights, biases and the row.
+  void backward(const std::vector<Real>& dy, const Gradients& to, Real* dx) const {
+    for (Size i = 0; i < h && to.down_bias != nullptr; ++i) to.down_bias[i] += dy[i];
     for (Size j = 0; j < f; ++j) {
-      const Real activation = silu(gate[j]) * value[j];
       Real d = 0;
-      for (Size i = 0; i < h; ++i) d += dy[i] * down[i * f + j], d_down[i * f + j] += dy[i] * activation;
-      const Real d_gate = d * value[j] * silu_slope(gate[j]), d_value = d * silu(gate[j]);
+      for (Size i = 0; i < h; ++i) d += dy[i] * w.down[i * f + j], to.down[i * f + j] += dy[i] * activation(j);
+      const OpenAi<Real> other(gate[j], value[j]);
+      const Real d_gate = d * (w.open_ai ? other.by_gate : value[j] * silu_slope(gate[j])),
+                 d_value = d * (w.open_ai ? other.by_value : silu(gate[j]));
+      if (to.up_bias != nullptr) to.up_bias[j] += d_gate, to.up_bias[f + j] += d_value;
       for (Size i = 0; i < h; ++i) {
-        d_up[j * h + i] += d_gate * x[i], d_up[(f + j) * h + i] += d_value * x[i];
-        dx[i] += d_gate * up[j * h + i] + d_value * up[(f + j) * h + i];
+        to.up[j * h + i] += d_gate * x[i], to.up[(f + j) * h + i] += d_value * x[i];
+        dx[i] += d_gate * w.up[j * h + i] + d_value * w.up[(f + j) * h + i];
       }
     }
   }
@@ -143,15 +174,16 @@ template <typename Real>
 auto PlainGpt<Real>::experts_forward(const Block& block, const Values& x, ExpertTrace& trace) const -> Values {
   const auto h = static_cast<Size>(shape_.hidden), experts = static_cast<Size>(shape_.experts),
              top = static_cast<Size>(shape_.experts_per_token), f = static_cast<Size>(shape_.expert_ffn_hidden),
-             shared = static_cast<Size>(shape_.shared_ffn_hidden), tokens = x.size() / h;
+             shared = static_cast<Size>(block.router >= 0 ? shape_.shared_ffn_hidden : shape_.ffn_hidden),
+             tokens = x.size() / h;
   trace.scores.assign(tokens * experts, 0);
   trace.loads.assign(experts, 0);
   trace.choices.clear();
-  for (Size t = 0; t < tokens; ++t) {
+  for (Size t = 0; t < tokens && block.router >= 0; ++t) {
     Real* score = trace.scores.data() + t * experts;
     Real total = 0;
     for (Size e = 0; e < experts; ++e) {
-      Real logit = 0;
+      Real logit = block.router_bias >= 0 ? value(block.router_bias)[e] : 0;
       for (Size i = 0; i < h; ++i) logit += x[t * h + i] * value(block.router)[e * h + i];
       score[e] = shape_.sigmoid ? 1 / (1 + std::exp(-logit)) : std::exp(logit);
       total += score[e];
@@ -166,26 +198,36 @@ auto PlainGpt<Real>::experts_forward(const Block& block, const Values& x, Expert
     order.erase(std::remove_if(order.begin(), order.end(), [&](Size e) { return !open[e / size]; }), order.end());
     Real chosen = 0;
     for (Size k = 0; k < top; ++k) chosen += score[order[k]];
+    if (shape_.weigh_inputs) chosen = 1;
     for (Size k = 0; k < top; ++k) {
       trace.choices.push_back(
           {static_cast<std::int64_t>(t), static_cast<std::int64_t>(order[k]), score[order[k]] / chosen, true});
       trace.loads[order[k]] += 1;
     }
   }
-  drop(trace, static_cast<std::int64_t>(tokens));
-  const Values up = merged(block.experts_up), down = merged(block.experts_down);
-  Values y(x.size(), 0), shared_up, shared_down;
+  Values up, down, y(x.size(), 0), shared_up, shared_down;
+  if (block.router >= 0) {
+    drop(trace, static_cast<std::int64_t>(tokens));
+    up = merged(block.experts_up), down = merged(block.experts_down);
+  }
   if (shared > 0) shared_up = merged(block.shared_up), shared_down = merged(block.shared_down);
   const auto add = [&](Size t, const std::vector<Real>& part, Real weight) {
     for (Size i = 0; i < h; ++i) y[t * h + i] += weight * part[i];
   };
   for (const Choice& c : trace.choices) {
     const auto t = static_cast<Size>(c.token), e = static_cast<Size>(c.expert);
-    if (c.kept)
-      add(t, Gated<Real>(up.data() + e * 2 * f * h, down.data() + e * h * f, x.data() + t * h, h, f).out(), c.weight);
+    if (!c.kept) continue;
+    std::vector<Real> row(x.begin() + static_cast<std::ptrdiff_t>(t * h),
+                          x.begin() + static_cast<std::ptrdiff_t>((t + 1) * h));
+    for (Real& r : row) r *= shape_.weigh_inputs ? c.weight : 1;
+    typename Gated<Real>::Weights w{up.data() + e * 2 * f * h, down.data() + e * h * f};
+    if (block.up_bias >= 0)
+      w.up_bias = value(block.up_bias).data() + e * 2 * f, w.down_bias = value(block.down_bias).data() + e * h;
+    w.open_ai = shape_.swiglu_oai;
+    add(t, Gated<Real>(w, row.data(), h, f).out(), shape_.weigh_inputs ? 1 : c.weight);
   }
   for (Size t = 0; t < tokens && shared > 0; ++t)
-    add(t, Gated<Real>(shared_up.data(), shared_down.data(), x.data() + t * h, h, shared).out(), 1);
+    add(t, Gated<Real>({shared_up.data(), shared_down.data()}, x.data() + t * h, h, shared).out(), 1);
   return y;
 }
 
@@ -194,8 +236,10 @@ auto PlainGpt<Real>::experts_backward(const Block& block, const Values& dy, cons
                                       Real scale) -> Values {
   const auto h = static_cast<Size>(shape_.hidden), experts = static_cast<Size>(shape_.experts),
              top = static_cast<Size>(shape_.experts_per_token), f = static_cast<Size>(shape_.expert_ffn_hidden),
-             shared = static_cast<Size>(shape_.shared_ffn_hidden), tokens = x.size() / h;
-  const Values up = merged(block.experts_up), down = merged(block.experts_down);
+             shared = static_cast<Size>(block.router >= 0 ? shape_.shared_ffn_hidden : shape_.ffn_hidden),
+             tokens = x.size() / h;
+  Values up, down;
+  if (block.router >= 0) up = merged(block.experts_up), down = merged(block.experts_down);
   Values dx(x.size(), 0), d_scores(trace.scores.size(), 0), d_up(up.size(), 0), d_down(down.size(), 0);
   Values shared_up, shared_down;
   if (shared > 0) shared_up = merged(block.shared_up), shared_down = merged(block.shared_down);
@@ -205,26 +249,44 @@ auto PlainGpt<Real>::experts_backward(const Block& block, const Values& dy, cons
                               dy.begin() + static_cast<std::ptrdiff_t>((t + 1) * h));
     std::vector<Real> d_weight(top, 0);
     Real chosen = 0, mean = 0;
-    for (Size k = 0; k < top; ++k) {
+    for (Size k = 0; k < top && block.router >= 0; ++k) {
       const Choice& c = trace.choices[t * top + k];
       const auto e = static_cast<Size>(c.expert);
       chosen += trace.scores[t * experts + e];
       if (!c.kept) continue;
-      const Gated<Real> expert(up.data() + e * 2 * f * h, down.data() + e * h * f, x.data() + t * h, h, f);
+      const Real before = shape_.weigh_inputs ? c.weight : 1, behind = shape_.weigh_inputs ? 1 : c.weight;
+      std::vector<Real> row(x.begin() + static_cast<std::ptrdiff_t>(t * h),
+                            x.begin() + static_cast<std::ptrdiff_t>((t + 1) * h)),
+          d_row(h, 0), weighted = d;
+      for (Real& r : row) r *= before;
+      typename Gated<Real>::Weights w{up.data() + e * 2 * f * h, down.data() + e * h * f};
+      typename Gated<Real>::Gradients to{d_up.data() + e * 2 * f * h, d_down.data() + e * h * f};
+      if (block.up_bias >= 0) {
+        w.up_bias = value(block.up_bias).data() + e * 2 * f, w.down_bias = value(block.down_bias).data() + e * h;
+        to.up_bias = gradient(block.up_bias).data() + e * 2 * f;
+        to.down_bias = gradient(block.down_bias).data() + e * h;
+      }
+      w.open_ai = shape_.swiglu_oai;
+      const Gated<Real> expert(w, row.data(), h, f);
       const std::vector<Real> y = expert.out();
-      std::vector<Real> weighted = d;
-      for (Size i = 0; i < h; ++i) d_weight[k] += d[i] * y[i], weighted[i] *= c.weight;
-      expert.backward(weighted, d_up.data() + e * 2 * f * h, d_down.data() + e * h * f, dx.data() + t * h);
+      for (Real& r : weighted) r *= behind;
+      expert.backward(weighted, to, d_row.data());
+      for (Size i = 0; i < h; ++i) {
+        d_weight[k] += shape_.weigh_inputs ? d_row[i] * x[t * h + i] : d[i] * y[i];
+        dx[t * h + i] += before * d_row[i];
+      }
       mean += d_weight[k] * c.weight;
     }
-    for (Size k = 0; k < top; ++k)
+    if (shape_.weigh_inputs) mean = 0, chosen = 1;
+    for (Size k = 0; k < top && block.router >= 0; ++k)
       d_scores[t * experts + static_cast<Size>(trace.choices[t * top + k].expert)] += (d_weight[k] - mean) / chosen;
     if (shared > 0)
-      Gated<Real>(shared_up.data(), shared_down.data(), x.data() + t * h, h, shared)
-          .backward(d, d_shared_up.data(), d_shared_down.data(), dx.data() + t * h);
+      Gated<Real>({shared_up.data(), shared_down.data()}, x.data() + t * h, h, shared)
+          .backward(d, {d_shared_up.data(), d_shared_down.data()}, dx.data() + t * h);
   }
-  add_gradient(block.experts_up, d_up), add_gradient(block.experts_down, d_down);
+  if (block.router >= 0) add_gradient(block.experts_up, d_up), add_gradient(block.experts_down, d_down);
   if (shared > 0) add_gradient(block.shared_up, d_shared_up), add_gradient(block.shared_down, d_shared_down);
+  if (block.router < 0) return dx;
   // scale is of a token; the auxiliary loss of a sequence weighs as all of its tokens.
   const Real aux = scale * Real(shape_.aux_loss) * Real(experts) / Real(top * tokens);
   for (Size t = 0; t < tokens; ++t) {
@@ -238,6 +300,7 @@ auto PlainGpt<Real>::experts_backward(const Block& block, const Values& dy, cons
     for (Size e = 0; e < experts; ++e) inside += d[e] * score[e];
     for (Size e = 0; e < experts; ++e) {
       const Real d_logit = shape_.sigmoid ? d[e] * score[e] * (1 - score[e]) : score[e] * (d[e] - inside);
+      if (block.router_bias >= 0) gradient(block.router_bias)[e] += d_logit;
       for (Size i = 0; i < h; ++i) {
         gradient(block.router)[e * h + i] += d_logit * x[t * h + i];
         dx[t * h + i] += d_logit * value(block.router)[e * h + i];

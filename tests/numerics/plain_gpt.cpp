@@ -105,22 +105,36 @@ auto PlainGpt<Real>::add_block(Index l, const Initial& initial) -> Block {
   const std::string name = "layer" + std::to_string(l) + ".";
   Block block;
   block.window = shape.full_every > 0 && l % shape.full_every == shape.full_every - 1 ? 0 : shape.window;
+  block.rotates = shape.nope_every == 0 || (l + 1) % shape.nope_every != 0;
+  block.chunk = block.rotates ? shape.chunk : 0;
   block.norm1 = add_norm(name + "norm1", initial);
   if (latent())
     add_latent(block, name + "attention.", initial);
   else
     block.qkv = add_linear(name + "attention.qkv", qkv_width(), h, initial, shape.bias || shape.qkv_bias);
   if (shape.head_norms) add_head_norms(block, name + "attention.", initial);
+  if (shape.sinks) block.sinks = add(name + "attention.sinks", shape.heads, initial);
   block.proj = add_linear(name + "attention.proj", h, shape.heads * value_dim(), initial, shape.bias);
   block.norm2 = shape.parallel_norms == 1 ? block.norm1 : add_norm(name + "norm2", initial);
+  block.gated = shape.experts > 0;
   if (shape.experts > 0) {
-    block.router = add(name + "experts.router.weight", shape.experts * h, initial);
     const auto gated = [&](const std::string& of, Index count, Index f, Matrices& up, Matrices& down) {
       up = add_matrices(of + ".up", count, 2 * f, h, shape.lora_up, initial);
       down = add_matrices(of + ".down", count, h, f, shape.lora_down, initial);
     };
-    gated(name + "experts", shape.experts, shape.expert_ffn_hidden, block.experts_up, block.experts_down);
-    if (shape.shared_ffn_hidden > 0)
+    const bool routed = (l + 1) % shape.experts_every == 0;
+    if (routed) {
+      block.router = add(name + "experts.router.weight", shape.experts * h, initial);
+      if (shape.bias) {
+        block.router_bias = add(name + "experts.router.bias", shape.experts, initial);
+        block.up_bias = add(name + "experts.up.bias", shape.experts * 2 * shape.expert_ffn_hidden, initial);
+        block.down_bias = add(name + "experts.down.bias", shape.experts * h, initial);
+      }
+      gated(name + "experts", shape.experts, shape.expert_ffn_hidden, block.experts_up, block.experts_down);
+    } else {
+      gated(name + "mlp", 1, shape.ffn_hidden, block.shared_up, block.shared_down);
+    }
+    if (routed && shape.shared_ffn_hidden > 0)
       gated(name + "shared", 1, shape.shared_ffn_hidden, block.shared_up, block.shared_down);
   } else {
     block.up = add_linear(name + "mlp.up", shape.ffn_hidden, h, initial, shape.bias || shape.mlp_bias);
@@ -159,7 +173,7 @@ template <typename Real>
 auto PlainGpt<Real>::add_norm(const std::string& name, Index cols, const Initial& initial) -> Norm {
   Norm norm;
   norm.gamma = add(name + ".gamma", cols, initial);
-  if (shape_.bias || shape_.norm_bias) norm.beta = add(name + ".beta", cols, initial);
+  if ((shape_.bias || shape_.norm_bias) && !rms_norms()) norm.beta = add(name + ".beta", cols, initial);
   return norm;
 }
 
@@ -308,7 +322,7 @@ auto PlainGpt<Real>::linear_backward(const Linear& linear, const Values& dy, con
 // Each token attends to itself and those before it, with a window as many as that in all; probabilities are [heads,
 // tokens, tokens], zero elsewhere.
 template <typename Real>
-auto PlainGpt<Real>::attention_forward(const Values& qkv, Index window, Values& probabilities) const -> Values {
+auto PlainGpt<Real>::attention_forward(const Block& block, const Values& qkv, Values& probabilities) const -> Values {
   const Index d = shape_.head_dim, e = value_dim(), heads = shape_.heads, width = qkv_width();
   const Index tokens = size_of(qkv) / width;
   const Real scale = 1 / std::sqrt(Real(d));
@@ -317,14 +331,21 @@ auto PlainGpt<Real>::attention_forward(const Values& qkv, Index window, Values& 
   for (Index head = 0; head < heads; ++head) {
     for (Index t = 0; t < tokens; ++t) {
       const Index row = (head * tokens + t) * tokens;
-      const Index first = window > 0 && t >= window ? t - window + 1 : 0;
+      Index first = block.window > 0 && t >= block.window ? t - block.window + 1 : 0;
+      if (block.chunk > 0) first = t / block.chunk * block.chunk;
       for (Index s = first; s <= t; ++s)
         for (Index i = 0; i < d; ++i)
           at(probabilities, row + s) +=
               scale * at(qkv, t * width + query_at(head) + i) * at(qkv, s * width + key_at(head) + i);
       for (Index s = first; s <= t && shape_.alibi; ++s)
         at(probabilities, row + s) -= Real(at(plain_slopes(heads), head)) * Real(t - s);
-      softmax(probabilities, row + first, t + 1 - first);
+      if (block.sinks >= 0) {
+        Real total = std::exp(at(value(block.sinks), head));
+        for (Index s = first; s <= t; ++s) total += at(probabilities, row + s) = std::exp(at(probabilities, row + s));
+        for (Index s = first; s <= t; ++s) at(probabilities, row + s) /= total;
+      } else {
+        softmax(probabilities, row + first, t + 1 - first);
+      }
       for (Index s = 0; s <= t; ++s)
         for (Index i = 0; i < e; ++i)
           at(out, (t * heads + head) * e + i) += at(probabilities, row + s) * at(qkv, s * width + value_at(head) + i);
@@ -334,8 +355,8 @@ auto PlainGpt<Real>::attention_forward(const Values& qkv, Index window, Values& 
 }
 
 template <typename Real>
-auto PlainGpt<Real>::attention_backward(const Values& d_out, const Values& qkv, const Values& probabilities,
-                                        const Values& out) const -> Values {
+auto PlainGpt<Real>::attention_backward(const Block& block, const Values& d_out, const Values& qkv,
+                                        const Values& probabilities, const Values& out) -> Values {
   const Index d = shape_.head_dim, e = value_dim(), heads = shape_.heads, width = qkv_width();
   const Index tokens = size_of(qkv) / width;
   const Real scale = 1 / std::sqrt(Real(d));
@@ -353,6 +374,9 @@ auto PlainGpt<Real>::attention_backward(const Values& d_out, const Values& qkv, 
           at(d_qkv, s * width + value_at(head) + i) += p(s) * gradient_out;
         }
       }
+      Real left = 1;  // what the sink has of the softmax
+      for (Index s = 0; s <= t; ++s) left -= p(s);
+      if (block.sinks >= 0) at(gradient(block.sinks), head) -= left * mean;
       for (Index s = 0; s <= t; ++s) {
         const Real d_score = scale * p(s) * (at(d_probabilities, s) - mean);
         for (Index i = 0; i < d; ++i) {
@@ -379,10 +403,10 @@ auto PlainGpt<Real>::block_forward(const Block& block, const Values& x, BlockTra
   const Values normed = norm_forward(block.norm1, x, trace.norm1);
   trace.qkv = latent() ? latent_forward(block, normed, trace) : linear_forward(block.qkv, normed);
   if (shape_.head_norms) norm_heads(block, trace.qkv, trace);
-  rotate_heads(trace.qkv, 1);
-  trace.attention = kept(attention_forward(trace.qkv, block.window, trace.probabilities));
+  if (block.rotates) rotate_heads(trace.qkv, 1);
+  trace.attention = kept(attention_forward(block, trace.qkv, trace.probabilities));
   const Values middle = kept(sum(x, linear_forward(block.proj, trace.attention)));
-  if (block.router >= 0)
+  if (block.gated)
     return sum(middle, experts_forward(block, norm_forward(block.norm2, middle, trace.norm2), trace.experts));
   trace.up = linear_forward(block.up, norm_forward(block.norm2, shape_.parallel_norms > 0 ? x : middle, trace.norm2));
   trace.activation = trace.up;
@@ -395,7 +419,7 @@ template <typename Real>
 auto PlainGpt<Real>::block_backward(const Block& block, const Values& dy, const BlockTrace& trace, Real scale)
     -> Values {
   Values d_norm2;
-  if (block.router >= 0) {
+  if (block.gated) {
     d_norm2 = experts_backward(block, dy, trace.norm2.out, trace.experts, scale);
   } else {
     Values d_up = linear_backward(block.down, dy, trace.activation);
@@ -409,8 +433,8 @@ auto PlainGpt<Real>::block_backward(const Block& block, const Values& dy, const 
   const Values d_second = norm_backward(block.norm2, d_norm2, trace.norm2);
   const Values d_middle = shape_.parallel_norms > 0 ? dy : kept(sum(dy, d_second));
   const Values d_attention = linear_backward(block.proj, d_middle, trace.attention);
-  Values d_qkv = attention_backward(d_attention, trace.qkv, trace.probabilities, trace.attention);
-  rotate_heads(d_qkv, -1);
+  Values d_qkv = attention_backward(block, d_attention, trace.qkv, trace.probabilities, trace.attention);
+  if (block.rotates) rotate_heads(d_qkv, -1);
   if (shape_.head_norms) norm_heads_backward(block, d_qkv, trace);
   d_qkv = kept(std::move(d_qkv));
   const Values d_norm1 = latent() ? latent_backward(block, d_qkv, trace.norm1.out, trace)

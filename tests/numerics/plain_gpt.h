@@ -59,6 +59,16 @@ struct GptShape {
   // RMSNorm in the place of LayerNorm; of each head's queries and keys too, before they are rotated, with one weight
   // for the queries of a layer and one for its keys (plain_head_norms.cpp).
   bool rms_norms = false, head_norms = false;
+  // A learned logit a head beside the scores; in the place of silu(gate) up what gpt-oss has (plain_experts.cpp). With
+  // `bias` experts and their router have biases too.
+  bool sinks = false, swiglu_oai = false;
+  // Experts in every so many-th layer alone, gated layers of width ffn_hidden in the others. A token's score, as it is,
+  // multiplies what goes into its expert.
+  std::int64_t experts_every = 1;
+  bool weigh_inputs = false;
+  // In every nope_every-th layer nothing is rotated (0: in none); in the others tokens see none before their chunk (0:
+  // there are none).
+  std::int64_t nope_every = 0, chunk = 0;
 };
 
 // torch.optim.AdamW on every parameter, after torch.nn.utils.clip_grad_norm_ (clip 0: none). bf16_moments: the averages
@@ -137,8 +147,11 @@ class PlainGpt {
     Linear q_down, q_up, kv_down, kv_up;
     Norm q_norm, kv_norm;
     Norm query_norm, key_norm;
-    std::int64_t window = 0;
-    int router = -1;
+    std::int64_t window = 0, chunk = 0;
+    bool rotates = true;
+    bool gated = false;  // experts, or a gated layer that stands in the place of shared ones
+    int sinks = -1;
+    int router = -1, router_bias = -1, up_bias = -1, down_bias = -1;
     Matrices experts_up, experts_down, shared_up, shared_down;
   };
   // A token's choices: which experts, with which weight, and whether they had room; of each expert how often it was
@@ -202,9 +215,9 @@ class PlainGpt {
   Values gradient_operand(const Linear& linear, const Values& dy) const;
   Values weight_operand(const Linear& linear) const;
   Values kept(Values x) const;
-  Values attention_forward(const Values& qkv, std::int64_t window, Values& probabilities) const;
-  Values attention_backward(const Values& d_out, const Values& qkv, const Values& probabilities,
-                            const Values& out) const;
+  Values attention_forward(const Block& block, const Values& qkv, Values& probabilities) const;
+  Values attention_backward(const Block& block, const Values& d_out, const Values& qkv, const Values& probabilities,
+                            const Values& out);
   Values block_forward(const Block& block, const Values& x, BlockTrace& trace) const;
   Values block_backward(const Block& block, const Values& dy, const BlockTrace& trace, Real scale);
   // plain_latent.cpp: parameters, and a token's packed heads from the norm's output and back.

@@ -83,7 +83,8 @@ inline std::function<float(const std::string&, std::int64_t)> initial_values(con
     }
     const bool residual = name.ends_with(".proj.weight") || name.ends_with(".down.weight");
     const Kind gamma = m.zero_centered_norms ? Kind::zeros : Kind::ones;
-    const Kind kind = name.ends_with("gamma") ? gamma : name.ends_with("weight") ? Kind::normal : Kind::zeros;
+    const bool drawn = name.ends_with("weight") || name.ends_with(".sinks");
+    const Kind kind = name.ends_with("gamma") ? gamma : drawn ? Kind::normal : Kind::zeros;
     execute::draw_values(kind, residual ? deep : 0.02, name, seed, first, kBlock, out);
   };
   struct Block {

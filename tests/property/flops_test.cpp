@@ -35,6 +35,14 @@ bool is_transformer(const std::string& preset) {
   return scenario_from("rehearse: 1\nmodel: " + preset + "\n").model.is_transformer();
 }
 
+// Sinks multiply nothing, and are not there for scores that are kept.
+std::vector<std::string> unfused(const std::string& preset) {
+  std::vector<std::string> keys = {"model.attention=unfused"};
+  if (scenario_from("rehearse: 1\nmodel: " + preset + "\n").model.attention_sinks)
+    keys.emplace_back("model.attention_sinks=false");
+  return keys;
+}
+
 TEST(Flops, OfEveryPresetAreDoneOnceWithoutRecomputation) {
   for (const std::string& preset : plan::preset_names(REHEARSE_SOURCE_DIR)) {
     SCOPED_TRACE(preset);
@@ -43,9 +51,10 @@ TEST(Flops, OfEveryPresetAreDoneOnceWithoutRecomputation) {
       const model::Model m = scenario_from("rehearse: 1\nmodel: " + preset + "\n").model;
       // Flash attention computes the scores again in its backward: it is recomputation. T5's biased scores have none.
       if (!m.has_decoder()) expect_more(flops_of(preset, {"framework=rehearse", "model.attention=flash"}));
-      plan.emplace_back("model.attention=unfused");
-      // Unfused, scores that a window hides are computed all the same.
+      for (const std::string& key : unfused(preset)) plan.push_back(key);
+      // Unfused, scores that a window or a chunk hides are computed all the same.
       if (m.sliding_window > 0) plan.push_back(fmt::format("training.seq_len={}", m.sliding_window));
+      if (m.attention_chunk > 0) plan.push_back(fmt::format("training.seq_len={}", m.attention_chunk));
     }
     expect_equal(flops_of(preset, plan));
   }
@@ -55,7 +64,8 @@ TEST(Flops, OfEveryPresetAreMoreWithRecomputation) {
   for (const std::string& preset : plan::preset_names(REHEARSE_SOURCE_DIR)) {
     SCOPED_TRACE(preset);
     std::vector<std::string> plan = {"framework=rehearse", "plan.recompute=full"};
-    if (is_transformer(preset)) plan.emplace_back("model.attention=unfused");
+    if (is_transformer(preset))
+      for (const std::string& key : unfused(preset)) plan.push_back(key);
     expect_more(flops_of(preset, plan));
     if (!is_transformer(preset)) continue;
     plan[1] = "plan.recompute=selective";

@@ -8,8 +8,7 @@ namespace rehearse::lower {
 using program::Elementwise;
 using program::ElementwiseFn;
 
-AttentionBranch::AttentionBranch(const UnitScope& scope, const std::string& prefix, int site, std::int64_t window,
-                                 double rope_base, bool scaled)
+AttentionBranch::AttentionBranch(const UnitScope& scope, const std::string& prefix, int site, const Kind& kind)
     : s_(scope),
       c_(scope.context),
       m_(scope.context.model()),
@@ -17,9 +16,10 @@ AttentionBranch::AttentionBranch(const UnitScope& scope, const std::string& pref
       name_(prefix + ".attention"),
       tp_(scope.context, scope.builder, scope.parameters, scope.fp8, scope.restored()),
       heads_(scope.context, scope.builder),
-      core_(scope, name_, site, window),
-      rope_base_(rope_base),
-      scaled_angles_(scaled && scope.context.model().rope_scaling != RotationScaling::none),
+      core_(scope, name_, site, kind.window, 0, kind.chunk),
+      rope_base_(kind.rope_base),
+      scaled_angles_(kind.scaled && scope.context.model().rope_scaling != RotationScaling::none),
+      rotates_(kind.rotates),
       head_norms_(scope, name_) {
   if (m_.latent_attention()) latent_.emplace(scope, prefix_, name_);
 }
@@ -37,6 +37,7 @@ void AttentionBranch::declare_parameters() {
     qkv_b_ = add_bias(s_, name_ + ".qkv.bias", {m_.kv_heads, group * m_.head_dim}, 0, m_.has_qkv_bias());
   }
   head_norms_.declare_parameters();
+  core_.declare_parameters();
   proj_w_ = add_product(s_, tp_, name_ + ".proj", {h, m_.attention_width()}, 1, residual_weight_scale(m_),
                         c_.adapts(&model::Adapters::proj));
   proj_b_ = add_bias(s_, name_ + ".proj.bias", {h}, -1);
@@ -139,7 +140,7 @@ void AttentionBranch::convert_output(bool back) {
 }
 
 void AttentionBranch::rope(bool backward, BufferId qkv) {
-  if (m_.position != model::Position::rope) return;
+  if (m_.position != model::Position::rope || !rotates_) return;
   Elementwise op{backward ? ElementwiseFn::rope_backward : ElementwiseFn::rope,
                  c_.tokens * c_.kv_heads() * (c_.heads_of_key() + 1) * m_.rotated(), m_.rotated()};
   op.value = rope_base_;

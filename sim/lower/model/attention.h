@@ -23,10 +23,18 @@ namespace rehearse::lower {
 
 class AttentionBranch {
  public:
-  // `prefix`: the block's name; `site` numbers the random draws of the core's dropout; rope_base: of rotated positions,
-  // `scaled`: as the model's rope_scaling says.
-  AttentionBranch(const UnitScope& scope, const std::string& prefix, int site, std::int64_t window = 0,
-                  double rope_base = 10000, bool scaled = false);
+  // How layers of one model differ. rope_base: of rotated positions, `scaled`: as the model's rope_scaling says,
+  // `rotates`: whether there are any. chunk: model.attention_chunk.
+  struct Kind {
+    std::int64_t window = 0;
+    double rope_base = 10000;
+    bool scaled = false, rotates = true;
+    std::int64_t chunk = 0;
+  };
+  // `prefix`: the block's name; `site` numbers the random draws of the core's dropout.
+  AttentionBranch(const UnitScope& scope, const std::string& prefix, int site, const Kind& kind);
+  AttentionBranch(const UnitScope& scope, const std::string& prefix, int site)
+      : AttentionBranch(scope, prefix, site, Kind()) {}
 
   void declare_parameters();
   // input: the norm's output [local_tokens, hidden].
@@ -76,7 +84,7 @@ class AttentionBranch {
   ParamId qkv_w_ = -1, qkv_b_ = -1, proj_w_ = -1, proj_b_ = -1;
   BufferId input_ = -1, qkv_ = -1, out_ = -1;
   double rope_base_;
-  bool scaled_angles_;
+  bool scaled_angles_, rotates_;
   HeadNorms head_norms_;
   BufferId output_ = -1;                    // what set_output gave
   BufferId reduced_ = -1;                   // the projection's output summed over the tensor group, where that is kept

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "sim/lower/model/block_parameters.h"
+
 namespace rehearse::lower {
 
 using program::Attention;
@@ -49,7 +51,8 @@ Attention AttentionCore::part(AttentionPart p) const {
   a.dropout = m.dropout;
   a.site = site_;
   a.window = window_ < context_.seq ? window_ : 0;
-  a.document = context_.document;
+  a.document = chunk_ > 0 ? chunk_ : context_.document;
+  a.chunks = chunk_ > 0;
   a.unscaled = m.position == model::Position::relative;
   if (biased()) a.bias_buckets = m.relative_buckets, a.bias_distance = m.relative_distance;
   a.keys = keys_;
@@ -124,9 +127,45 @@ void AttentionCore::scores_to_probabilities() {
   if (dropout()) emit("dropout", AttentionPart::dropout, {{probabilities_}}, {{dropped_}, {mask_}});
 }
 
+// A sink changes nothing but how much of the keys' sum there is, so that it can be added once all of them are. Of
+// frameworks' kernels it is a part (Transformer Engine's softmax_type: learnable; s_aux of FlashAttention 3 in
+// transformers), and so is its gradient; our Performer has kernels of their own.
+void AttentionCore::add_sinks() {
+  if (sinks_ < 0) return;
+  scope_.parameters.cast_weight(sinks_);
+  Attention a = part(AttentionPart::sinks);
+  a.sinks = context_.model().heads / context_.tensor;
+  builder_.op(name_ + ".sinks", a, context_.compute, {{out_}, {logsumexp_}, {scope_.parameters.value(sinks_)}},
+              {{out_}, {logsumexp_}});
+  if (!context_.profile().measured_host) builder_.takes_no_kernel({});
+}
+
+void AttentionCore::sink_gradient(BufferId out_gradient) {
+  if (sinks_ < 0 || !scope_.parameters.trains(sinks_)) return;
+  Attention a = part(AttentionPart::sink_gradient);
+  a.sinks = context_.model().heads / context_.tensor;
+  const BufferId to = scope_.parameters.accumulated_gradient(sinks_);
+  builder_.op(name_ + ".sinks.backward", a, context_.compute,
+              {{out_gradient}, {out_}, {logsumexp_}, {scope_.parameters.value(sinks_)}, {to}}, {{to}});
+  if (!context_.profile().measured_host) builder_.takes_no_kernel({});
+  scope_.parameters.gradient_done(sinks_);
+}
+
+void AttentionCore::declare_parameters() {
+  if (!context_.model().attention_sinks) return;
+  sinks_ = scope_.parameters.add(
+      scope_.number, {name_ + ".sinks", {context_.model().heads}, 0, program::Init::Kind::normal, kWeightScale});
+}
+
 void AttentionCore::forward() {
-  if (exchanges_keys()) return keys().forward(qkv_, out_, logsumexp_);
-  if (!unfused()) return emit("flash_forward", AttentionPart::flash_forward, {{qkv_}}, {{out_}, {logsumexp_}});
+  if (exchanges_keys()) {
+    keys().forward(qkv_, out_, logsumexp_);
+    return add_sinks();
+  }
+  if (!unfused()) {
+    emit("flash_forward", AttentionPart::flash_forward, {{qkv_}}, {{out_}, {logsumexp_}});
+    return add_sinks();
+  }
   scores_to_probabilities();
   emit("context", AttentionPart::context, {{dropout() ? dropped_ : probabilities_}, {keys_operand()}}, {{out_}});
   // The product gives each head's rows together; a copy gives each token's.
@@ -135,6 +174,7 @@ void AttentionCore::forward() {
 }
 
 BufferId AttentionCore::backward(BufferId out_gradient) {
+  sink_gradient(out_gradient);
   if (exchanges_keys()) return keys().backward(out_gradient, qkv_, out_, logsumexp_);
   return unfused() ? backward_unfused(out_gradient) : backward_flash(out_gradient);
 }

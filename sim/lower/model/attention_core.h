@@ -10,15 +10,21 @@ namespace rehearse::lower {
 
 class AttentionCore {
  public:
-  // `keys`: tokens of another sequence that all of them are compared with; 0: their own.
-  AttentionCore(const UnitScope& scope, std::string name, int site, std::int64_t window, std::int64_t keys = 0)
+  // `keys`: tokens of another sequence that all of them are compared with; 0: their own. `chunk`: model.attention_chunk
+  // of the layer; 0: none.
+  AttentionCore(const UnitScope& scope, std::string name, int site, std::int64_t window, std::int64_t keys = 0,
+                std::int64_t chunk = 0)
       : context_(scope.context),
         builder_(scope.builder),
         scope_(scope),
         name_(std::move(name)),
         site_(site),
         window_(window),
-        keys_(keys) {}
+        keys_(keys),
+        chunk_(chunk) {}
+
+  // Sinks, where the model has them: one number a head.
+  void declare_parameters();
 
   // qkv [rows, kv_heads, group + 2, head_dim], values perhaps of another width -> out [rows, attention_width]; both
   // live as what UnitScope::kept() says. Rows are all tokens of the micro-batch, or this rank's where keys are
@@ -52,6 +58,8 @@ class AttentionCore {
   void scales_apart();
   void caps_apart();
   BufferId backward_flash(BufferId out_gradient);
+  void add_sinks();
+  void sink_gradient(BufferId out_gradient);
   BufferId backward_unfused(BufferId out_gradient);
 
   const Context& context_;
@@ -59,7 +67,8 @@ class AttentionCore {
   UnitScope scope_;
   std::string name_;
   int site_;
-  std::int64_t window_, keys_;
+  std::int64_t window_, keys_, chunk_;
+  ParamId sinks_ = -1;
   BufferId kv_ = -1, d_kv_ = -1;
   BufferId qkv_ = -1, out_ = -1, logsumexp_ = -1;
   BufferId probabilities_ = -1, dropped_ = -1, mask_ = -1;

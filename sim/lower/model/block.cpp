@@ -21,8 +21,11 @@ std::unique_ptr<FeedForward> feed_forward(const UnitScope& scope, const std::str
 }
 
 // Of a sequence with the tokens before it that are cached.
-std::int64_t window_of(const Context& context, int layer) {
-  return context.model().window(layer, context.seq + context.plan().cached_tokens);
+AttentionBranch::Kind kind_of(const Context& context, int layer) {
+  const model::Model& m = context.model();
+  const std::int64_t all = context.seq + context.plan().cached_tokens;
+  return {m.window(layer, all), m.rotation_base(layer), !m.rotates_by_local_base(layer), !m.rotates_nothing(layer),
+          m.chunk(layer, all)};
 }
 
 class Block : public Unit {
@@ -33,8 +36,7 @@ class Block : public Unit {
         name_("layer" + std::to_string(layer)),
         experts_(scope.context.model().has_experts(layer)),
         norm1_(scope.context, scope.builder, scope.parameters, name_ + ".norm1"),
-        attention_(scope, name_, layer * 4 + 1, window_of(scope.context, layer),
-                   scope.context.model().rotation_base(layer), !scope.context.model().rotates_by_local_base(layer)),
+        attention_(scope, name_, layer * 4 + 1, kind_of(scope.context, layer)),
         post1_(post_norm(scope, ".attention.post_norm")),
         residual1_(scope.context, scope.builder, scope.parameters, name_, "attention", layer * 4 + 2),
         norm2_(scope.context, scope.builder, scope.parameters, name_ + ".norm2"),

@@ -20,6 +20,14 @@ using program::Router;
 using program::RouterPart;
 using program::StreamKind;
 
+namespace {
+
+ActivationFn activation_fn(const model::Model& m) {
+  return m.activation == model::ActivationKind::swiglu_oai ? ActivationFn::swiglu_oai : ActivationFn::swiglu;
+}
+
+}  // namespace
+
 ExpertBranch::ExpertBranch(const UnitScope& scope, const std::string& prefix, std::int64_t layer)
     : s_(scope),
       c_(scope.context),
@@ -48,6 +56,7 @@ void ExpertBranch::declare_parameters() {
   const int split = c_.plan().whole_experts() ? -1 : 2;
   up_w_ = add(".up.weight", {e, 2, f, h}, split, kWeightScale);
   down_w_ = add(".down.weight", {e, h, f}, split, residual_weight_scale(m_));
+  declare_biases();
   declare_adapters();
   if (shared_) shared_->declare_parameters();
 }
@@ -67,9 +76,10 @@ void ExpertBranch::declare_buffers(BufferId input) {
   if (balanced() && c_.groups.routing >= 0)
     all_loads_ = b.activation(name_ + ".loads.all", DType::f32, {m_.experts}, s_.kept());
   if (exchange_.counts()) exchange_.declare_buffers(saved, s_.kept());
+  if (weighs_inputs()) weighed_ = b.activation(name_ + ".weighed", c_.compute, {tokens(), m_.hidden}, Lifetime::slot);
   if (sorts_here()) {
     brought_ = expert_activation(name_ + ".rows", m_.hidden, s_.of_product_input(saved, adapts_up()));
-    out_ = expert_activation(name_ + ".out", m_.hidden, weighs_here() ? Lifetime::slot : saved);
+    out_ = expert_activation(name_ + ".out", m_.hidden, adds_as_they_come() ? Lifetime::slot : saved);
     if (weighs_here()) row_weights_ = expert_activation(name_ + ".weights.rows", 1, saved, DType::f32);
   }
   up_ = expert_activation(name_ + ".up", 2 * width(), keeps_eight_bits() ? Lifetime::slot : saved);
@@ -84,6 +94,7 @@ void ExpertBranch::declare_buffers(BufferId input) {
 Router ExpertBranch::router(RouterPart part) const {
   Router r{part, tokens(), m_.experts, m_.experts_per_token, capacity()};
   r.sigmoid = m_.router == model::Router::sigmoid;
+  r.raw = weighs_inputs();
   r.groups = m_.expert_groups, r.groups_per_token = m_.groups_per_token;
   if (part == RouterPart::gate) r.layer = exchange_.layer();
   if (part != RouterPart::gate_backward || !balanced()) return r;
@@ -155,8 +166,17 @@ void ExpertBranch::route(bool again) {
   Gemm product{tokens(), m_.experts, m_.hidden, 1};
   product.transpose_b = true;
   s_.parameters.cast_weight(router_w_);
-  b.op(name_ + ".router.forward", product, c_.compute, {{input_}, {s_.parameters.value(router_w_)}}, {{logits_}});
+  std::vector<Operand> reads{{input_}, {s_.parameters.value(router_w_)}};
+  if (router_b_ >= 0) {
+    s_.parameters.cast_weight(router_b_);
+    reads.push_back({s_.parameters.value(router_b_)});
+    product.bias = true;
+  }
+  b.op(name_ + ".router.forward", product, c_.compute, reads, {{logits_}});
   b.op(name_ + ".gate", router(RouterPart::gate), c_.compute, {{logits_}}, {{weights_}, {chosen_}});
+  if (weighs_inputs())
+    b.op(name_ + ".weigh", program::RowScale{false, tokens(), m_.hidden}, c_.compute, {{input_}, {weights_}},
+         {{weighed_}});
   if (!gathers() || balanced())
     b.op(name_ + ".place", router(RouterPart::place), c_.compute, {{chosen_}}, {{places_}, {loads_}});
   if (all_loads_ != loads_ && !kept)
@@ -165,7 +185,7 @@ void ExpertBranch::route(bool again) {
              DType::f32, {{loads_}}, {{all_loads_}}, c_.plan().context > 1 ? StreamKind::context : StreamKind::tensor);
   if (gathers()) {
     const std::int64_t k = m_.experts_per_token;
-    all_weights_ = exchange_.gather_all(name_ + ".weights", weights_, k, s_.restored());
+    if (!weighs_inputs()) all_weights_ = exchange_.gather_all(name_ + ".weights", weights_, k, s_.restored());
     all_places_ = exchange_.place_own(exchange_.gather_all(name_ + ".chosen", chosen_, k));
   } else if (exchange_.counts()) {
     exchange_.gather_counts(loads_, kept);
@@ -183,6 +203,7 @@ void ExpertBranch::product(const std::string& what, BufferId in, ParamId weight,
   s_.builder.op(name_ + "." + what + ".forward", grouped(GroupedPart::forward, n, k),
                 fp8_.on() ? s_.builder.buffer(in).dtype : c_.compute, reads, {{out}});
   takes_launches();
+  add_bias(what, out, n);
 }
 
 BufferId ExpertBranch::as_sent(const std::string& name, BufferId rows) {
@@ -233,7 +254,7 @@ BufferId ExpertBranch::weights_backward(BufferId d_row_weights) {
 }
 
 void ExpertBranch::activate() {
-  Activation shape{ActivationFn::swiglu, false, expert_rows(), width(), !c_.profile().fused_elementwise};
+  Activation shape{activation_fn(m_), false, expert_rows(), width(), !c_.profile().fused_elementwise};
   shape.weighted = weighs_here();
   std::vector<Operand> reads{{up_}};
   if (weighs_here()) reads.push_back({row_weights_});
@@ -259,7 +280,7 @@ void ExpertBranch::forward_to_activation(bool again) {
   RoleBuilder& b = s_.builder;
   const bool kept = again && s_.keeps_some();
   route(again);
-  const BufferId own = as_sent(name_ + ".input", input_);
+  const BufferId own = as_sent(name_ + ".input", weighs_inputs() ? weighed_ : input_);
   const BufferId all = gathers() ? exchange_.gather_all(name_ + ".dispatch", own, m_.hidden) : own;
   const BufferId rows = sorted(name_ + ".rows", all, sorts_here() ? Lifetime::micro_batch : Lifetime::slot);
   if (weighs_here()) sort_weights();
@@ -309,7 +330,7 @@ void ExpertBranch::bring_back(bool again) {
   if (sorts_here()) return;
   const std::string name = name_ + ".combine";
   if (!s_.keeps_some() || !exchange_.trades()) {
-    out_ = exchange_.to_tokens(name, down, weighs_here() ? Lifetime::slot : s_.restored());
+    out_ = exchange_.to_tokens(name, down, adds_as_they_come() ? Lifetime::slot : s_.restored());
   } else if (again) {
     exchange_.disarrange_again(name, down);
   } else {
@@ -319,17 +340,17 @@ void ExpertBranch::bring_back(bool again) {
 
 // With the weights in the experts backward reads nothing behind the activation.
 void ExpertBranch::restore_output() {
-  if (!weighs_here()) bring_back(true);
+  if (!adds_as_they_come()) bring_back(true);
 }
 
 BufferId ExpertBranch::forward_from_activation(bool again) {
   RoleBuilder& b = s_.builder;
   bring_back(again);
   const BufferId of_shared = overlaps_shared() ? shared_->forward_from_activation(again) : -1;
-  const Permute shape = permute(weighs_here() ? PermutePart::permute_backward : PermutePart::unpermute);
+  const Permute shape = permute(adds_as_they_come() ? PermutePart::permute_backward : PermutePart::unpermute);
   BufferId out = workspace(name_ + ".summed", {shape.tokens, m_.hidden});
   std::vector<Operand> reads{{out_}, {places()}};
-  if (!weighs_here()) reads.push_back({weights()});
+  if (!adds_as_they_come()) reads.push_back({weights()});
   b.op(name_ + ".unpermute", shape, c_.compute, reads, {{out}});
   out = own_sums(name_ + ".combine", out, m_.hidden);
   if (summed_over_tensor()) out = tp_.reduce_partial(name_ + ".summed", out, m_.hidden);
@@ -347,10 +368,10 @@ BufferId ExpertBranch::backward(BufferId out_gradient, bool input_gradient) {
   RoleBuilder& b = s_.builder;
   const bool overlaps = overlaps_shared();
   BufferId d_shared = shared_ && !overlaps ? shared_->backward(out_gradient, input_gradient) : -1;
-  BufferId d_out = weighs_here() ? as_sent("d_" + name_ + ".combine", out_gradient) : out_gradient;
+  BufferId d_out = adds_as_they_come() ? as_sent("d_" + name_ + ".combine", out_gradient) : out_gradient;
   if (gathers()) d_out = exchange_.gather_all("d_" + name_ + ".combine", d_out, m_.hidden);
   BufferId d_rows = -1, d_weights = -1;
-  if (weighs_here()) {
+  if (adds_as_they_come()) {
     d_rows = sorted("d_" + name_ + ".rows", d_out, Lifetime::slot);
   } else {
     const Permute unpermute = permute(PermutePart::unpermute_backward);
@@ -367,10 +388,18 @@ BufferId ExpertBranch::backward(BufferId out_gradient, bool input_gradient) {
     beside_back = [&] { d_shared = shared_->backward_from_activation(d_shared, input_gradient); };
   }
   BufferId of_router = -1, of_experts = -1;
-  if (input_gradient && !weighs_here()) of_router = backward_router(summed_weights(d_weights));
+  if (input_gradient && !adds_as_they_come()) of_router = backward_router(summed_weights(d_weights));
   of_experts = backward_experts(d_rows, input_gradient, beside, beside_back);
   if (!input_gradient) return -1;
   if (weighs_here()) of_router = backward_router(summed_weights(weights_backward(d_row_weights_)));
+  if (weighs_inputs()) {
+    const BufferId d_weighed = of_experts;
+    of_experts = workspace("d_" + name_ + ".weighed", {tokens(), m_.hidden});
+    d_weights = b.workspace(b.here("d_" + name_ + ".weights"), DType::f32, {tokens(), m_.experts_per_token});
+    b.op(name_ + ".weigh.backward", program::RowScale{true, tokens(), m_.hidden}, c_.compute,
+         {{d_weighed}, {input_}, {weights_}}, {{of_experts}, {d_weights}});
+    of_router = backward_router(d_weights);
+  }
   const BufferId d_input = sum("d_" + name_ + ".input", of_experts, of_router);
   return shared_ ? sum("d_" + name_ + ".with_shared", d_input, d_shared) : d_input;
 }
@@ -423,7 +452,7 @@ BufferId ExpertBranch::product_backward(const std::string& what, ParamId weight,
 BufferId ExpertBranch::activation_backward(BufferId d_act) {
   RoleBuilder& b = s_.builder;
   const BufferId d_up = expert_workspace("d_" + name_ + ".gate_up", 2 * width());
-  Activation shape{ActivationFn::swiglu, true, expert_rows(), width(), !c_.profile().fused_elementwise};
+  Activation shape{activation_fn(m_), true, expert_rows(), width(), !c_.profile().fused_elementwise};
   std::vector<Operand> reads{{d_act}, {up_}}, writes{{d_up}};
   shape.weighted = weighs_here();
   if (weighs_here()) {
@@ -444,12 +473,16 @@ BufferId ExpertBranch::backward_experts(BufferId d_rows, bool input_gradient, co
       sorts_here() ? d_rows : exchange_.to_experts("d_" + name_ + ".combine", d_rows, Lifetime::slot, beside);
   if (narrow_up_ >= 0 || remakes_activation()) restore_activation();
   const bool below = input_gradient || adapts_up();
+  bias_backward("down", d_down, m_.hidden);
   const BufferId d_act =
       product_backward("down", down_w_, down_adapter_, d_down, activation_, m_.hidden, width(), below);
   BufferId d_brought = -1;
-  if (below)
-    d_brought = product_backward("up", up_w_, up_adapter_, activation_backward(d_act), brought_, 2 * width(), m_.hidden,
-                                 input_gradient);
+  if (below) {
+    const BufferId d_up = activation_backward(d_act);
+    bias_weights_backward(d_down);
+    bias_backward("up", d_up, 2 * width());
+    d_brought = product_backward("up", up_w_, up_adapter_, d_up, brought_, 2 * width(), m_.hidden, input_gradient);
+  }
   if (!input_gradient) {
     if (beside_back) beside_back();
     return -1;
@@ -479,6 +512,7 @@ BufferId ExpertBranch::backward_router(BufferId d_weights) {
   const OpRef backward = b.op(name_ + ".gate.backward", gate, c_.compute, reads, {{d_logits}});
   // Nothing in forward waits for that sum.
   b.after(backward, loads_summed_);
+  tp_.bias_gradient(name_ + ".router", d_logits, router_b_, m_.experts);
   const BufferId d_input = workspace("d_" + name_ + ".router", {tokens(), m_.hidden});
   b.op(name_ + ".router.backward_input", Gemm{tokens(), m_.hidden, m_.experts, 1}, c_.compute,
        {{d_logits}, {s_.parameters.value(router_w_)}}, {{d_input}});

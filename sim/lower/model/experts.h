@@ -116,7 +116,22 @@ class ExpertBranch : public FeedForward {
     const bool read = !c_.scenario.training.lora() || adapts_down();
     return c_.plan().recompute_expert_activation && !s_.recomputes() && read;
   }
-  bool weighs_here() const { return c_.plan().weigh_in_experts; }
+  bool weighs_here() const { return c_.plan().weigh_in_experts && !weighs_inputs(); }
+  // Tokens are multiplied by their scores before they are sent, and outputs are not (model.weigh_expert_inputs).
+  bool weighs_inputs() const { return m_.weigh_expert_inputs; }
+  // Whether the outputs come back as they are added.
+  bool adds_as_they_come() const { return weighs_here() || weighs_inputs(); }
+  // Biases of products, an expert's each (model.bias); expert_biases.cpp. Where experts are split over a tensor group
+  // the parts of the second product are summed after, and each rank adds its share of the whole bias.
+  void declare_biases();
+  program::GroupedBias grouped_bias(const std::string& what, program::GroupedBiasPart part, std::int64_t n) const;
+  ParamId bias_of(const std::string& what) const { return what == "up" ? up_b_ : down_b_; }
+  // y [expert_rows, n], of the product `what`, += its bias; nothing without one.
+  void add_bias(const std::string& what, BufferId y, std::int64_t n);
+  // Adds to the bias's gradient.
+  void bias_backward(const std::string& what, BufferId dy, std::int64_t n);
+  // Of the weights that multiply the second product's bias too; d_down is the gradient behind it.
+  void bias_weights_backward(BufferId d_down);
   // Tokens' rows as they are sent: themselves, or a copy in 8 bits.
   BufferId as_sent(const std::string& name, BufferId rows);
   // [rows of choices, width] of tokens' rows, sorted by experts.
@@ -153,6 +168,8 @@ class ExpertBranch : public FeedForward {
   ExpertExchange exchange_;
   std::optional<MlpBranch> shared_;
   ParamId router_w_ = -1, up_w_ = -1, down_w_ = -1;
+  ParamId router_b_ = -1, up_b_ = -1, down_b_ = -1;
+  BufferId weighed_ = -1;  // [tokens, hidden], what is sent in the input's place where that is multiplied by scores
   Adapter up_adapter_, down_adapter_;
   // What the router chose: [tokens, experts_per_token], and of each expert how often; loads_ summed over the ranks that
   // share the micro-batch's tokens.

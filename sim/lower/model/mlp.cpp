@@ -57,6 +57,7 @@ std::vector<Operand> MlpBranch::up_operands() const {
 
 Activation MlpBranch::activation(bool backward) const {
   const ActivationFn fn = m_.activation == ActivationKind::geglu          ? ActivationFn::geglu
+                          : m_.activation == ActivationKind::swiglu_oai   ? ActivationFn::swiglu_oai
                           : gated()                                       ? ActivationFn::swiglu
                           : m_.activation == ActivationKind::relu         ? ActivationFn::relu
                           : m_.activation == ActivationKind::squared_relu ? ActivationFn::squared_relu

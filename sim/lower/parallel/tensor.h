@@ -82,6 +82,8 @@ class TensorParallel {
     std::int64_t n;
   };
   BufferId columns_backward(const std::string& name, BufferId in, std::int64_t k, const std::vector<Column>& columns);
+  // Adds the sums of the columns of `gradient` [rows, cols] to a bias's gradient; nothing without a bias.
+  void bias_gradient(const std::string& name, BufferId gradient, ParamId bias, std::int64_t cols);
   // Backward of a row-parallel layer: out_gradient [local_tokens, n] (after the bias), in [tokens, k]. Returns [tokens,
   // k]: the gradient of `in`, or where in = gelu(activated) that of `activated`, out of the same product.
   // -1 without `input_gradient`, of frozen weights.
@@ -110,7 +112,6 @@ class TensorParallel {
                              std::int64_t k);
   // A column-parallel layer's input for its weight's gradient: gathered, then as that product reads it.
   BufferId input_again(const std::string& name, BufferId in, ParamId weight, std::int64_t k);
-  void bias_gradient(const std::string& name, BufferId gradient, ParamId bias, std::int64_t cols);
 
   const Context& context_;
   RoleBuilder& builder_;

@@ -18,9 +18,8 @@ struct Missing {
 constexpr Missing kMissing[] = {
     {"gemma3", "images and text in one model are not available: its text_config alone is of the kind gemma3_text"},
     {"mpt", "norms without biases and products behind clipped queries are not read yet"},
-    {"gpt_oss", "attention sinks and biases of experts are not available yet"},
     {"qwen2_moe", "a gate of the shared expert is not available yet"},
-    {"llama4", "images and text in one model are not available"},
+    {"llama4", "without its text_config, which alone is read"},
     {"roberta", "an encoder without segments and a next sentence is not available yet"},
     {"mamba", "state-space layers are not available"},
 };
@@ -61,6 +60,10 @@ const std::vector<Kind>& translated_kinds() {
       {"qwen3_moe", "Qwen3MoeForCausalLM", qwen3_moe},
       {"deepseek_v2", "DeepseekV2ForCausalLM", deepseek_v2},
       {"deepseek_v3", "DeepseekV3ForCausalLM", deepseek_v3},
+      {"kimi_k2", "DeepseekV3ForCausalLM", deepseek_v3},
+      {"gpt_oss", "GptOssForCausalLM", gpt_oss},
+      {"llama4_text", "Llama4ForCausalLM", llama4_text},
+      {"glm4_moe", "Glm4MoeForCausalLM", glm4_moe},
       {"phi3", "Phi3ForCausalLM", phi3},
       {"cohere", "CohereForCausalLM", cohere},
       {"gemma", "GemmaForCausalLM", gemma},

@@ -102,6 +102,10 @@ void deepseek_v2(Config& c);
 void deepseek_v3(Config& c);
 void phi3(Config& c);
 void cohere(Config& c);
+// other_experts.cpp
+void gpt_oss(Config& c);
+void llama4_text(Config& c);
+void glm4_moe(Config& c);
 // gemma.cpp
 void gemma(Config& c);
 void gemma2(Config& c);

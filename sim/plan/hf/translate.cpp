@@ -49,6 +49,12 @@ void refuse_kind(const Node& file, const std::string& model_type, const std::str
               near.empty() ? known : fmt::format("did you mean '{}'? {}", near, known));
 }
 
+// Of a model for images and text its part for text, where that is a whole decoder of its own: Llama 4's.
+bool reads_text_part(const Node& root) {
+  return root.get("model_type").as_text().value_or("") == "llama4" &&
+         root.get("text_config").kind() == Node::Kind::mapping;
+}
+
 // "meta-llama/Llama-2-7b-hf" of _name_or_path, without what comes before the last slash.
 std::string name_in(const Node& file) {
   std::string name = file.get("_name_or_path").as_text().value_or("");
@@ -68,7 +74,8 @@ std::optional<Translated> translate(const std::string& path, const Node& own, Di
   const std::string file_path = file_of(path);
   const std::size_t problems = diagnostics.list().size();
   const Document document = open_config(file_path, diagnostics);
-  const Node file = document.root();
+  const bool part = reads_text_part(document.root());
+  const Node file = part ? document.root().get("text_config") : document.root();
   const std::string model_type = file.get("model_type").as_text().value_or("");
   const std::string architecture = first_architecture(file);
   const Kind* kind = find_kind(model_type, architecture);
@@ -81,6 +88,7 @@ std::optional<Translated> translate(const std::string& path, const Node& own, Di
   if (!architecture.empty()) out.kind += fmt::format(" ({})", architecture);
   Config config(file, own, std::string(kind->model_type), out.model);
   common(config);
+  if (part) config.left_out_of_kind("what is beside text_config: images");
   kind->translate(config);
   config.finish(out);
   if (diagnostics.list().size() != problems) return std::nullopt;

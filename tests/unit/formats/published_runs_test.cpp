@@ -26,6 +26,8 @@ rules:
     assume: the vocabulary
   - when: {model: '*moe*'}
     skip: mixtures of experts are not available yet
+  - when: {model: 'Known*'}
+    set: {model.preset: gpt2-small}
 )";
 
 std::string written(const TemporaryFolder& folder, const std::string& text) {
@@ -122,6 +124,19 @@ TEST(PublishedRuns, SaysWhyARowIsNoScenario) {
   EXPECT_EQ(reason("gpu", "TPUv4"), "no rule names a machine for GPU 'TPUv4'");
   EXPECT_EQ(reason("model", "Big-MoE"), "mixtures of experts are not available yet");
   EXPECT_EQ(reason("value", "-1"), "the measured value is not positive");
+}
+
+// A preset gives the shape of a model that the row leaves out, and no more than that.
+TEST(PublishedRuns, APresetGivesTheShape) {
+  RunColumns columns = row();
+  columns["model"] = "Known-124M";
+  for (const char* column : {"layers", "hidden", "heads", "ffn_hidden", "vocab"}) columns[column] = "";
+  const PublishedRun run = rules().convert(columns);
+  EXPECT_EQ(run.reason, "");
+  EXPECT_NE(run.scenario.find("  preset: gpt2-small\n"), std::string::npos) << run.scenario;
+  EXPECT_EQ(run.scenario.find("layers:"), std::string::npos);
+  columns["micro_batch"] = "";
+  EXPECT_EQ(rules().convert(columns).reason, "the micro-batch is not given");
 }
 
 TEST(PublishedRuns, InterleavedStagesAndHybridShards) {

@@ -186,6 +186,39 @@ TEST(ExpertParallel, EveryPlanIsSound) {
             }
 }
 
+// As gpt-oss and as Llama 4 have them, with a capacity and without.
+TEST(ExpertParallel, EveryPlanOfLayersThatDifferIsSound) {
+  const std::string head =
+      "rehearse: 1\nmodel: {family: moe, layers: 8, hidden: 64, heads: 4, vocab: 100, max_seq_len: 32, experts: 8, "
+      "expert_ffn_hidden: 24, ";
+  const std::string oss = head +
+                          "experts_per_token: 2, bias: true, attention_sinks: true, activation: swiglu_oai, "
+                          "sliding_window: 7, full_attention_every: 2}\n",
+                    llama4 =
+                        head +
+                        "experts_per_token: 1, ffn_hidden: 96, experts_every: 2, shared_experts: 1, router: sigmoid, "
+                        "weigh_expert_inputs: true, attention_chunk: 8, nope_every: 4}\n";
+  for (const std::string& model : {oss, llama4})
+    for (const std::string split :
+         {"tensor: 1, expert: 4", "tensor: 2, expert: 2", "tensor: 2, expert: 4, sequence_parallel: true",
+          "context: 2, context_kind: all_to_all, expert: 4",
+          "tensor: 2, expert: 4, expert_tensor: 1, sequence_parallel: true", "expert: 4, weigh_in_experts: true",
+          "expert: 4, expert_dispatch: all_gather", "tensor: 1, recompute_expert_activation: true"})
+      for (const char* framework : {"rehearse", "megatron-core"})
+        for (const char* zero : {"0", "3"})
+          for (const char* recompute : {"none", "full"})
+            for (const char* capacity : {"0", "1.5"})
+              for (const char* precision : {"bf16", "fp16"}) {
+                const bool all = split.find("all_gather") != std::string::npos;
+                if (all && *capacity == '1') continue;
+                if (model == llama4 && split.find("weigh_in_experts") != std::string::npos) continue;
+                expect_sound(model, {"plan={pipeline: 2, " + split + "}", "cluster.gpus=16",
+                                     set("framework", framework), set("plan.zero", zero),
+                                     set("plan.recompute", recompute), set("model.capacity_factor", capacity),
+                                     set("training.precision", precision), "training.global_batch=32"});
+              }
+}
+
 // With loads that are uneven, and without rows for some experts.
 TEST(ExpertParallel, EveryPlanWithoutACapacityIsSound) {
   const std::string moe =

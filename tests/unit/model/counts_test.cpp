@@ -217,13 +217,15 @@ TEST(ParameterCount, OfExpertsIsWhatTheirAuthorsState) {
   const Stated stated[] = {{"mixtral-8x7b", 46.7, 12.9, 46'702'792'704, 12'879'925'248},
                            {"mixtral-8x22b", 141, 39, 140'620'634'112, 39'152'031'744},
                            {"qwen3-30b-a3b", 30.5, 3.3, 30'532'122'624, 3'353'032'704},
-                           {"qwen3-235b-a22b", 235, 22, 235'093'634'560, 22'190'763'520}};
+                           {"qwen3-235b-a22b", 235, 22, 235'093'634'560, 22'190'763'520},
+                           {"llama4-maverick", 400, 17, 400'711'848'960, 17'184'691'200}};
   for (const Stated& s : stated) {
     const Model m = preset(s.name);
     EXPECT_EQ(parameter_count(m), s.parameters) << s.name;
     EXPECT_EQ(active_parameter_count(m), s.active_parameters) << s.name;
     const double digit = s.total > 100 ? 1 : 0.1;  // the last one written
-    EXPECT_NEAR(static_cast<double>(parameter_count(m)) / 1e9, s.total, digit / 2) << s.name;
+    const double cut = s.total == 400 ? 2 : 1;     // "400B" and "17B" are cut, not rounded
+    EXPECT_NEAR(static_cast<double>(parameter_count(m)) / 1e9, s.total, cut * digit / 2) << s.name;
     EXPECT_NEAR(static_cast<double>(active_parameter_count(m)) / 1e9, s.active, digit * 0.55) << s.name;
   }
 }
@@ -277,6 +279,68 @@ TEST(ParameterCount, OfMultiTokenPredictionIsWhatItDoesNotShare) {
   const double layer = model_flops(longer, 1, 4096) - static_cast<double>(flops_layer);
   EXPECT_NEAR(added / (layer + 6.0 * 4096 * static_cast<double>(2 * h * h + h * m.vocab)), 1, 1e-9);
   EXPECT_NE(flop_formula(m).find("1 modules of multi-token prediction"), std::string::npos);
+}
+
+// Agarwal et al. 2025, arXiv 2508.10925, table 1; what is active is stated without the table that embeds tokens.
+TEST(ParameterCount, OfGptOssIsWhatItsAuthorsState) {
+  struct Stated {
+    const char* name;
+    double total, active;
+    std::int64_t parameters;
+  };
+  for (const Stated& s :
+       {Stated{"gpt-oss-120b", 116.83, 5.13, 116'829'156'672}, Stated{"gpt-oss-20b", 20.91, 3.61, 20'914'757'184}}) {
+    const Model m = preset(s.name);
+    EXPECT_EQ(parameter_count(m), s.parameters) << s.name;
+    EXPECT_NEAR(static_cast<double>(parameter_count(m)) / 1e9, s.total, 0.005) << s.name;
+    EXPECT_NEAR(static_cast<double>(active_parameter_count(m) - m.vocab * m.hidden) / 1e9, s.active, 0.005) << s.name;
+  }
+  // A layer: two norms, queries, keys and values, the projection, sinks, the router, and experts, all but the norms
+  // and sinks with biases.
+  const std::int64_t h = 2880, expert = 2 * h * h + 2 * h + h * h + h;
+  EXPECT_EQ(layer_parameter_count(preset("gpt-oss-20b")),
+            2 * h + 5120 * (h + 1) + (4096 * h + h) + 64 + 32 * (h + 1) + 32 * expert);
+}
+
+// The model cards of Qwen/Qwen3-0.6B to -32B, of mistralai's models and of moonshotai/Kimi-K2-Base; exact counts are
+// those of the checkpoints, of Kimi K2 but for the routers' biases.
+TEST(ParameterCount, OfDenseModelsOf2025IsThatOfTheirCheckpoints) {
+  const std::pair<const char*, std::int64_t> known[] = {
+      {"qwen3-0.6b", 596'049'920},      {"qwen3-1.7b", 1'720'574'976},        {"qwen3-4b", 4'022'468'096},
+      {"qwen3-8b", 8'190'735'360},      {"qwen3-14b", 14'768'307'200},        {"qwen3-32b", 32'762'123'264},
+      {"llama3.3-70b", 70'553'706'496}, {"mistral-nemo-12b", 12'247'782'400}, {"mistral-small-24b", 23'572'403'200},
+      {"kimi-k2", 1'026'408'209'408},   {"llama4-scout", 107'769'861'120}};
+  for (const auto& [name, parameters] : known) EXPECT_EQ(parameter_count(preset(name)), parameters) << name;
+  const Model kimi = preset("kimi-k2"), scout = preset("llama4-scout");
+  EXPECT_NEAR(static_cast<double>(active_parameter_count(kimi) - kimi.vocab * kimi.hidden) / 1e9, 32, 0.5);
+  EXPECT_NEAR(static_cast<double>(active_parameter_count(scout)) / 1e9, 17, 0.5);
+}
+
+// Zeng et al. 2025, arXiv 2508.06471, table 1, which counts multi-token prediction in the total, and neither embedding
+// nor head; of the smaller model it counts no more than the layers.
+TEST(ParameterCount, OfGlmIsWhatItsAuthorsState) {
+  Model m = preset("glm-4.5");
+  const std::int64_t tables = 2 * m.vocab * m.hidden;
+  EXPECT_EQ(parameter_count(m), 352'797'814'784);
+  EXPECT_NEAR(static_cast<double>(active_parameter_count(m) - tables) / 1e9, 32, 0.5);
+  m.mtp_depth = 1;
+  EXPECT_NEAR(static_cast<double>(parameter_count(m) - tables) / 1e9, 355, 0.5);
+  const Model air = preset("glm-4.5-air");
+  EXPECT_EQ(parameter_count(air), 106'852'245'504);
+  EXPECT_NEAR(static_cast<double>(active_parameter_count(air) - 2 * air.vocab * air.hidden) / 1e9, 12, 0.5);
+}
+
+// Every second layer of four has experts; a chunk that is felt in three of them counts its keys alone.
+TEST(ModelFlops, OfLayersThatDifferAreTheSumOfTheirs) {
+  Model m = preset("llama4-maverick");
+  m.layers = 4;
+  const std::int64_t h = 5120, attention = h * 7168 + h * h, expert = 3 * h * 8192;
+  const double weights =
+      static_cast<double>(4 * attention + 2 * 3 * h * 16384 + 2 * (h * 128 + 2 * expert) + h * m.vocab);
+  EXPECT_EQ(model_flops(m, 1, 8192), 6 * 8192 * (weights + 4 * 8192.0 * 2 * h));
+  EXPECT_EQ(model_flops(m, 1, 16384), 6 * 16384 * (weights + (3 * 8192.0 + 16384) * 2 * h));
+  EXPECT_NE(flop_formula(m, 16384).find("layers with chunks of c"), std::string::npos);
+  EXPECT_EQ(flop_formula(m, 8192).find("layers with chunks of c"), std::string::npos);
 }
 
 TEST(ParameterCount, OfDenseAndSharedExpertsIsTheSumOfTheirTensors) {

@@ -90,6 +90,11 @@ TEST_F(HfTest, CountsAreThoseOfTheCheckpoints) {
       {"qwen3-30b-a3b", 30'532'122'624},
       {"deepseek-v3", 671'026'419'200 - 58 * 256 + 11'610'067'968},  // less the routers' biases, with the module
       {"deepseek-v2-lite", 15'706'484'224},
+      {"kimi-k2", 1'026'408'209'408},  // less the routers' biases, 60 x 384
+      {"qwen3-8b", 8'190'735'360},
+      {"gpt-oss-120b", 116'829'156'672},
+      {"llama-4-maverick", 400'711'848'960},             // text_config alone
+      {"glm-4.5-air", 106'852'245'504 + 2'375'059'456},  // with the module of multi-token prediction
       {"opt-6.7b", 6'658'473'984},
       {"falcon-7b", 6'921'720'704},
       {"falcon-40b", 41'303'293'952},
@@ -135,19 +140,25 @@ TEST_F(HfTest, AModelThatIsAPresetIsThePreset) {
   struct Same {
     const char *file, *preset, *more;
   };
-  for (const Same& same : {Same{"llama-2-7b", "llama2-7b", ""},
-                           {"llama-3-8b", "llama3-8b", ""},
-                           {"llama-3-70b", "llama3-70b", ""},
-                           {"llama-3.1-405b", "llama3-405b", ""},
-                           {"mixtral-8x7b", "mixtral-8x7b", ""},
-                           {"gpt2", "gpt2-small", ""},
-                           {"qwen3-30b-a3b", "qwen3-30b-a3b", ""},
-                           {"gpt-j-6b", "gpt-j-6b", ""},
-                           {"bloom", "bloom-176b", ""},
-                           {"vit-base-patch16-224", "vit-b-16", ""},
-                           {"resnet-50", "resnet-50", ""},
-                           {"deepseek-v2-lite", "deepseek-v2-lite", ", max_seq_len: 4096"},
-                           {"deepseek-v3", "deepseek-v3", ", max_seq_len: 4096, aux_loss: 0.0001, mtp_depth: 0"}}) {
+  for (const Same& same :
+       {Same{"llama-2-7b", "llama2-7b", ""},
+        {"llama-3-8b", "llama3-8b", ""},
+        {"llama-3-70b", "llama3-70b", ""},
+        {"llama-3.1-405b", "llama3-405b", ""},
+        {"mixtral-8x7b", "mixtral-8x7b", ""},
+        {"gpt2", "gpt2-small", ""},
+        {"qwen3-30b-a3b", "qwen3-30b-a3b", ""},
+        {"qwen3-8b", "qwen3-8b", ""},
+        {"kimi-k2", "kimi-k2", ", max_seq_len: 4096, aux_loss: 0"},
+        {"gpt-oss-120b", "gpt-oss-120b", ", aux_loss: 0, rope_scaling: yarn, rope_factor: 32, rope_trained_len: 4096"},
+        {"llama-4-maverick", "llama4-maverick", ", aux_loss: 0"},
+        {"glm-4.5-air", "glm-4.5-air", ", mtp_depth: 0"},
+        {"gpt-j-6b", "gpt-j-6b", ""},
+        {"bloom", "bloom-176b", ""},
+        {"vit-base-patch16-224", "vit-b-16", ""},
+        {"resnet-50", "resnet-50", ""},
+        {"deepseek-v2-lite", "deepseek-v2-lite", ", max_seq_len: 4096"},
+        {"deepseek-v3", "deepseek-v3", ", max_seq_len: 4096, aux_loss: 0.0001, mtp_depth: 0"}}) {
     const Model from_file = file(same.file, same.more);
     expect_sound();
     EXPECT_EQ(dump(from_file), dump(read_value(same.preset))) << same.file;
@@ -221,6 +232,32 @@ TEST_F(HfTest, OfGemmaCapsNormsAndBasesAreRead) {
       << "null: not capped";
   changed("gemma-2b", "\"attention_bias\": false", "\"attention_bias\": true");
   EXPECT_EQ(problem(), "5:21: true: biases of attention's products alone are not available yet");
+}
+
+TEST_F(HfTest, LayersThatAttendDifferentlyAreRead) {
+  const Model oss = file("gpt-oss-120b");
+  EXPECT_TRUE(oss.attention_sinks && oss.bias);
+  EXPECT_EQ(oss.full_attention_every, 2);
+  EXPECT_TRUE(says(oss, "yarn with 'truncate'"));
+  EXPECT_EQ(changed("gpt-oss-120b", "\"sliding_window\": 128,", "").sliding_window, 128);
+  changed("gpt-oss-120b", "\"swiglu_limit\": 7.0", "\"swiglu_limit\": 6.0");
+  EXPECT_EQ(problem(), "83:19: 6, where activation: swiglu_oai has 7");
+  const Model scout =
+      changed("llama-4-maverick", "\"interleave_moe_layer_step\": 2", "\"interleave_moe_layer_step\": 1");
+  EXPECT_EQ(scout.expert_layers(), 48);
+  EXPECT_TRUE(says(scout, "what is beside text_config: images"));
+  EXPECT_EQ(file("llama-4-maverick").expert_layers(), 24);
+  EXPECT_TRUE(says(changed("llama-4-maverick", "\"use_qk_norm\": false", "\"use_qk_norm\": true"), "use_qk_norm"));
+  expect_sound();
+  changed("llama-4-maverick", "\"no_rope_layers\": []", "\"no_rope_layers\": [1, 1, 0, 1]");
+  EXPECT_NE(problem().find("30:23: '0' of layer 2, expected every 4th"), std::string::npos) << problem();
+  text("{\"model_type\": \"llama4\"}");
+  EXPECT_NE(problem().find("without its text_config"), std::string::npos) << problem();
+  const Model glm = file("glm-4.5-air");
+  EXPECT_TRUE(glm.qkv_bias);
+  EXPECT_EQ(glm.rotary_dim, 64);
+  EXPECT_EQ(glm.mtp_depth, 1);
+  expect_sound();
 }
 
 TEST_F(HfTest, AnglesAreRead) {

@@ -139,6 +139,8 @@ std::string dump(const Scenario& s) {
   out += fmt::format(" | {} {} {}", m.mlp_bias, m.head_bias, m.embedding_norm);
   out += fmt::format(" | {} {} {} {} {}", m.qkv_bias, m.norm_bias, static_cast<int>(m.parallel_block), m.position_rows,
                      m.sliding_window);
+  out += fmt::format(" {} {} {} {} {}", m.attention_sinks, m.attention_chunk, m.nope_every, m.experts_every,
+                     m.weigh_expert_inputs);
   out += fmt::format(" {} {} {} {}", m.rotary_dim, m.segment_kinds, m.max_predictions, m.full_attention_every);
   out += fmt::format(" {} {} {} {} {}", m.encoder_layers, m.decoder_layers, m.decoder_seq_len, m.relative_buckets,
                      m.relative_distance);

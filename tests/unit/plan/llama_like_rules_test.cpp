@@ -22,6 +22,39 @@ bool has(const std::string& text, const std::string& what) {
   return text.find(what) != std::string::npos;
 }
 
+// Of the only problem of a small model with experts.
+std::string only_moe(const std::string& model, const std::string& rest = "") {
+  const Texts found = problems(
+      "rehearse: 1\nmodel: {family: moe, layers: 4, hidden: 64, heads: 4, vocab: 100, max_seq_len: 64, experts: 8, "
+      "expert_ffn_hidden: 24, " +
+      model + "}\n" + rest);
+  EXPECT_EQ(found.size(), 1U) << testing::PrintToString(found);
+  return found.empty() ? std::string() : found.front();
+}
+
+TEST(LlamaLikeRules, LayersThatAttendDifferently) {
+  EXPECT_TRUE(has(only("attention_sinks: true, attention: unfused"), "model.attention_sinks: scores that are kept"));
+  EXPECT_TRUE(
+      has(only("attention_chunk: 8, sliding_window: 4"), "model.attention_chunk: a layer has chunks or a window"));
+  EXPECT_TRUE(has(only("nope_every: 4, position: learned"), "model.nope_every: has no meaning"));
+  EXPECT_TRUE(
+      has(only("attention_chunk: 8", "cluster: {topology: dgx-a100, gpus: 2}\nplan: {context: 2}\n"),
+          "model.attention_chunk: context_kind: ring gives each rank as much of a causal mask, not of chunks of "
+          "8 below seq_len = 64"));
+  EXPECT_TRUE(has(only("attention_chunk: 8", "training: {documents: fixed, document_length: 16}\n"),
+                  "model.attention_chunk: chunks of documents that are packed"));
+  EXPECT_TRUE(
+      has(only_moe("experts_per_token: 2, weigh_expert_inputs: true"),
+          "model.weigh_expert_inputs: a token's score multiplies what goes into one expert, not into each of 2"));
+  EXPECT_TRUE(has(only_moe("experts_per_token: 1, weigh_expert_inputs: true", "plan: {weigh_in_experts: true}\n"),
+                  "plan.weigh_in_experts: weigh_expert_inputs"));
+  EXPECT_TRUE(has(only_moe("experts_per_token: 2, experts_every: 8, ffn_hidden: 32"),
+                  "model.experts_every: every 8th of 4 layers behind 0 dense ones leaves none with experts"));
+  EXPECT_TRUE(has(only_moe("experts_per_token: 2, experts_every: 2"), "model.ffn_hidden: required key is missing"));
+  EXPECT_TRUE(has(only_moe("experts_per_token: 2, bias: true, shared_experts: 1"),
+                  "model.bias: products of shared experts have no biases"));
+}
+
 TEST(LlamaLikeRules, WhatDoesNotGoTogether) {
   for (const char* kind : {"flash1", "flash_triton", "cudnn"})
     EXPECT_TRUE(has(only(std::string("attention_softcap: 50, attention: ") + kind),
