@@ -285,8 +285,7 @@ std::int64_t shard(std::int64_t bytes, bool sharded, std::int64_t shards) {
 
 namespace {
 
-// Layers 0 to 3 of them, if those between the first and the last are alike, and are not lowered for more than is said
-// here: bytes of weights in 8 bits are not as many as their gradients'.
+// With layers 0 to 3, if those between the first and the last are alike; weights in 8 bits have unlike gradients.
 std::optional<plan::Scenario> with_few_layers(const plan::Scenario& scenario) {
   constexpr std::int64_t kFew = 4;
   if (scenario.model.layers <= kFew || scenario.model.has_decoder() || scenario.training.narrow()) return {};
@@ -488,6 +487,31 @@ std::int64_t least_fullest(const LayerFloor& floor, const plan::Scenario& scenar
   return std::max<std::int64_t>(least - most_kept, 0);
 }
 
+// What the stage that takes longest needs of a micro-batch at least, however the layers are split: as least_fullest, of
+// times; and of a stage's chunks none is without layers, but perhaps the last. `slowest`: each stage goes as fast as
+// the slowest kind of device that it is on.
+std::int64_t least_longest(const std::vector<LayerFloor>& of_kinds, const std::vector<std::vector<int>>& kinds,
+                           std::int64_t chunks, bool slowest) {
+  std::vector<std::int64_t> layer;  // by kind, the shortest
+  for (const LayerFloor& floor : of_kinds) {
+    std::int64_t& least = layer.emplace_back(INT64_MAX);
+    for (const UnitFloor& unit : floor.layers) least = std::min(least, unit.forward_ps + unit.backward_ps);
+  }
+  double shares = 0, longest = 0;
+  for (const std::vector<int>& of_stage : kinds) {
+    std::int64_t ps = layer[static_cast<std::size_t>(of_stage.front())];
+    for (const int kind : of_stage) {
+      const std::int64_t own = layer[static_cast<std::size_t>(kind)];
+      ps = slowest ? std::max(ps, own) : std::min(ps, own);
+    }
+    if (ps == 0) return 0;
+    shares += 1 / static_cast<double>(ps);
+    longest = std::max(longest, static_cast<double>((chunks - 1) * ps));
+  }
+  longest = std::max(longest, static_cast<double>(of_kinds.front().layers.size()) / shares);
+  return static_cast<std::int64_t>(longest * (1 - 1e-9));
+}
+
 }  // namespace
 
 PassesHeld::Held PassesHeld::of(const plan::PipelineSchedule& schedule, const plan::PipelinePlace& place,
@@ -527,15 +551,16 @@ PlanFloor plan_floor(const std::vector<LayerFloor>& of_kinds, const plan::Scenar
   const bool meets =
       scenario.training.clip > 0 && !scenario.data.takes_time();  // else a stage may begin its step before the others
   const bool mixed = machine.kinds() > 1;
-  if (p.layers_by_time) {
-    floor.step = Time::from_ps(micro_batches * (work.of_all() / stages));
-    floor.bytes = least_fullest(of_kinds.front(), scenario, passes_held);
-    return floor;
-  }
   // Between meetings every rank does what its stage does, also on the slowest kind; with experts loads may be unlike,
   // and with local steps workers do not meet.
   const bool slowest = meets && scenario.model.experts == 0 && !p.steps_apart();
   const std::vector<std::vector<int>> kinds = kinds_of_stages(scenario, machine);
+  if (p.layers_by_time) {
+    const std::int64_t longest = schedule.bidirectional() ? 0 : least_longest(of_kinds, kinds, p.chunks, slowest);
+    floor.step = Time::from_ps(micro_batches * std::max(work.of_all() / stages, longest));
+    floor.bytes = least_fullest(of_kinds.front(), scenario, passes_held);
+    return floor;
+  }
   std::int64_t before = 0;
   for (int stage = 0; stage < stages; ++stage) {
     Part all;

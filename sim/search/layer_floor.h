@@ -92,7 +92,7 @@ class CollectiveTimes {
 };
 
 // Of each kind of device of the machine its layers. With layers_per_stage: by_time, which says how many layers a stage
-// has only when it is lowered, stages have the mean of all work, and of memory what any split of the layers needs.
+// has only when it is lowered, the longest stage takes, and the fullest keeps, what it has to however layers are split.
 PlanFloor plan_floor(const std::vector<LayerFloor>& of_kinds, const plan::Scenario& scenario,
                      const run::Machine& machine, CollectiveTimes& collectives, PassesHeld& held);
 
