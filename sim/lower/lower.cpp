@@ -352,6 +352,19 @@ std::vector<std::vector<LayerRange>> chunks_of_stages(const Context& context) {
   return chunks;
 }
 
+// What a layer's ops and buffers depend on, but for its number.
+void add_kind_of_layer(const Context& context, std::int64_t layer, std::vector<std::int64_t>& kind) {
+  const model::Model& m = context.model();
+  kind.push_back(m.has_experts(layer) ? 0 : 1);
+  kind.push_back(m.rotates_nothing(layer) ? 1 : 0);
+  kind.push_back(m.is_transformer() ? m.chunk(layer, context.seq) : 0);
+  kind.push_back(context.fp8(layer) ? 1 : 0);
+  kind.push_back(m.is_transformer() ? m.window(layer, context.seq) : 0);
+  kind.push_back(m.rotates_by_local_base(layer) ? 1 : 0);
+  const auto parts = context.parts.find(m.hidden);
+  kind.push_back(parts != context.parts.end() ? parts->second[static_cast<std::size_t>(layer)] : -1);
+}
+
 // What decides which bodies a stage has: where it lies, and of its layers all but their numbers.
 std::vector<std::int64_t> kind_of(const Context& context, std::size_t stage, const std::vector<LayerRange>& chunks,
                                   bool alike) {
@@ -361,22 +374,25 @@ std::vector<std::int64_t> kind_of(const Context& context, std::size_t stage, con
   std::vector<std::int64_t> kind{alone ? static_cast<std::int64_t>(stage) : -1};
   for (const LayerRange& chunk : chunks) {
     kind.push_back(chunk.count);
-    for (std::int64_t layer = chunk.first; layer < chunk.first + chunk.count; ++layer) {
-      const auto index = static_cast<std::size_t>(layer);
-      kind.push_back(m.has_experts(layer) ? 0 : 1);
-      kind.push_back(m.rotates_nothing(layer) ? 1 : 0);
-      kind.push_back(m.is_transformer() ? m.chunk(layer, context.seq) : 0);
-      kind.push_back(context.fp8(layer) ? 1 : 0);
-      kind.push_back(m.is_transformer() ? m.window(layer, context.seq) : 0);
-      kind.push_back(m.rotates_by_local_base(layer) ? 1 : 0);
-      const auto parts = context.parts.find(m.hidden);
-      kind.push_back(parts != context.parts.end() ? parts->second[index] : -1);
-    }
+    for (std::int64_t layer = chunk.first; layer < chunk.first + chunk.count; ++layer)
+      add_kind_of_layer(context, layer, kind);
   }
   return kind;
 }
 
 }  // namespace
+
+std::vector<std::vector<std::int64_t>> kinds_of_layers(const plan::Scenario& scenario) {
+  program::Program program;
+  Context context = make_context(scenario, program);
+  const plan::ExpertLoads loads(scenario);
+  context.loads = &loads;
+  if (!loads.even()) add_parts(loads, context, program);
+  std::vector<std::vector<std::int64_t>> kinds(static_cast<std::size_t>(scenario.model.layers));
+  for (std::size_t layer = 0; layer < kinds.size(); ++layer)
+    add_kind_of_layer(context, static_cast<std::int64_t>(layer), kinds[layer]);
+  return kinds;
+}
 
 DistinctStages lower_distinct(const plan::Scenario& scenario, bool alike) {
   DistinctStages out;

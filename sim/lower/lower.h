@@ -22,4 +22,8 @@ struct DistinctStages {
 // itself.
 DistinctStages lower_distinct(const plan::Scenario& scenario, bool alike = true);
 
+// Of each layer of a transformer what its ops and buffers depend on, but for its number and for being the first or the
+// last: layers with equal ones are alike.
+std::vector<std::vector<std::int64_t>> kinds_of_layers(const plan::Scenario& scenario);
+
 }  // namespace rehearse::lower

@@ -192,7 +192,7 @@ void check_kinds(const Machine& machine) {
   }
 }
 
-Program lowered(const plan::Scenario& scenario, const Options& options) {
+Program lower_told(const plan::Scenario& scenario, const Options& options) {
   if (options.phase) options.phase("lowering");
   return lower::lower(scenario);
 }
@@ -233,12 +233,14 @@ Machine::Machine(const plan::Scenario& scenario, const Options& options, const p
   check_kinds(*this);
 }
 
-Prepared::Prepared(const plan::Scenario& scenario, const Options& options) : Prepared(scenario, options, scenario, 0) {
+Prepared::Prepared(const plan::Scenario& scenario, const Options& options, std::optional<program::Program> lowered)
+    : Prepared(scenario, options, scenario, 0, std::move(lowered)) {
   check_noise();
   prepare_jobs();
 }
 
-Prepared::Prepared(const plan::Scenario& scenario, const Options& options, const plan::Scenario& owner, int job)
+Prepared::Prepared(const plan::Scenario& scenario, const Options& options, const plan::Scenario& owner, int job,
+                   std::optional<program::Program> lowered)
     : scenario_(scenario),
       options_(options),
       owner_(owner),
@@ -248,7 +250,7 @@ Prepared::Prepared(const plan::Scenario& scenario, const Options& options, const
                                            : std::make_shared<Machine>(scenario, options, owner, job)),
       chosen_(choose_layers(scenario, *machine_)),
       kinds_(device_kinds(*machine_->costs, machine_->others)),
-      program_(lowered(this->scenario(), options)),
+      program_(lowered ? std::move(*lowered) : lower_told(this->scenario(), options)),
       kernels_(program_),
       input_(input_pipeline(scenario, cluster())),
       attention_loads_(document_loads(scenario, simulated_steps(scenario, options.steps))) {

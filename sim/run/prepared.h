@@ -62,8 +62,9 @@ struct Machine {
 
 class Prepared {
  public:
-  // Throws InputError for input that cannot be. Scenario and options must outlive it.
-  Prepared(const plan::Scenario& scenario, const Options& options);
+  // Throws InputError for input that cannot be. Scenario and options must outlive it. `lowered`: the scenario's
+  // program (lower::lower), where it is there already.
+  Prepared(const plan::Scenario& scenario, const Options& options, std::optional<program::Program> lowered = {});
 
   const program::Program& program() const { return program_; }
   const program::KernelKinds& kernels() const { return kernels_; }
@@ -99,7 +100,8 @@ class Prepared {
 
  private:
   // The k-th job alongside a scenario, on its cluster.
-  Prepared(const plan::Scenario& scenario, const Options& options, const plan::Scenario& owner, int job);
+  Prepared(const plan::Scenario& scenario, const Options& options, const plan::Scenario& owner, int job,
+           std::optional<program::Program> lowered = {});
 
   // What levers change.
   struct Changed {

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <charconv>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -169,6 +170,12 @@ UnitFloor* unit_at(LayerFloor& floor, std::int64_t unit) {
 
 // Gradients and optimizer states lie in buckets; each unit has of them as it has of the parameters.
 void add_memory(const program::Role& role, const Units& units, bool all_trained, LayerFloor& floor) {
+  struct Range {
+    program::BufferId base;
+    std::int64_t first, end;
+    bool holds(const Range& part) const { return base == part.base && first <= part.first && part.end <= end; }
+  };
+  std::vector<Range> counted;
   std::int64_t parameters = 0, gradients = 0, optimizer = 0;
   for (const program::Buffer& buffer : role.buffers) {
     if (buffer.on_host) continue;
@@ -182,6 +189,11 @@ void add_memory(const program::Role& role, const Units& units, bool all_trained,
     UnitFloor* const unit = unit_at(floor, units.of(buffer.name));
     if (unit == nullptr) continue;
     if (buffer.cls == program::BufferClass::parameter && buffer.lifetime == program::Lifetime::persistent) {
+      if (buffer.is_view()) {  // which may be a part of one counted already
+        const Range own{buffer.base, buffer.offset, buffer.offset + buffer.elements()};
+        if (std::any_of(counted.begin(), counted.end(), [&](const Range& whole) { return whole.holds(own); })) continue;
+        counted.push_back(own);
+      }
       unit->parameters += buffer.bytes();
       parameters += buffer.bytes();
     }
@@ -271,30 +283,66 @@ std::int64_t shard(std::int64_t bytes, bool sharded, std::int64_t shards) {
 
 }  // namespace
 
-LayerFloor LayerFloor::of(const plan::Scenario& scenario, const cost::CostModel& costs,
-                          const collective::CollectiveModel& collectives, bool uneven) {
-  LayerFloor floor;
-  if (!scenario.model.is_transformer() || scenario.model.layers == 0) return floor;
-  // One micro-batch is walked, which says nothing of others with other loads.
-  if (scenario.model.family == model::Family::moe && plan::ExpertLoads(scenario).vary()) return floor;
+namespace {
+
+// With layers 0 to 3, if those between the first and the last are alike; weights in 8 bits have unlike gradients.
+std::optional<plan::Scenario> with_few_layers(const plan::Scenario& scenario) {
+  constexpr std::int64_t kFew = 4;
+  if (scenario.model.layers <= kFew || scenario.model.has_decoder() || scenario.training.narrow()) return {};
+  const std::vector<std::vector<std::int64_t>> all = lower::kinds_of_layers(scenario);
+  if (std::any_of(all.begin() + 1, all.end() - 1, [&](const auto& kind) { return kind != all[1]; })) return {};
+  plan::Scenario few = scenario;
+  few.model.layers = kFew;
+  const std::vector<std::vector<std::int64_t>> kinds = lower::kinds_of_layers(few);
+  if (kinds != std::vector{all.front(), all[1], all[1], all.back()}) return {};
+  return few;
+}
+
+// Of the scenario's layers, on each kind of device.
+std::vector<LayerFloor> floors_of(const plan::Scenario& scenario, const run::Machine& machine) {
   const plan::Scenario one = on_one_stage(scenario);
   const program::Program program = lower::lower(one);
   const program::Role& role = program.roles.front();
   const plan::RankGrid grid = one.grid();
   const Units units(role, scenario.model);
-  floor.layers.resize(static_cast<std::size_t>(scenario.model.layers));
-  TransferTimes transfers(program, grid, {grid.rank(role.ranks.first())}, collectives);
-  UnitPaths paths(role, units, transfers, costs, !scenario.plan.overlap_expert_exchange && !uneven);
-  std::set<program::BodyId> seen;
-  for (const program::Slot& slot : role.slots)
-    if (slot.micro_batch >= 0 && seen.insert(slot.body).second)
-      paths.walk(role.bodies[static_cast<std::size_t>(slot.body)],
-                 [&](std::int64_t number, bool backward, std::int64_t ps) {
-                   UnitFloor* const unit = unit_at(floor, number);
-                   (backward ? unit->backward_ps : unit->forward_ps) += ps;
-                 });
-  add_memory(role, units, !scenario.training.lora(), floor);
-  return floor;
+  const bool waits = !scenario.plan.overlap_expert_exchange && !uneven(*machine.cluster);
+  TransferTimes transfers(program, grid, {grid.rank(role.ranks.first())}, machine.collectives.model());
+  std::vector<LayerFloor> floors;
+  for (int kind = 0; kind < machine.kinds(); ++kind) {
+    LayerFloor& floor = floors.emplace_back();
+    floor.layers.resize(static_cast<std::size_t>(scenario.model.layers));
+    UnitPaths paths(role, units, transfers, machine.costs_of(kind), waits);
+    std::set<program::BodyId> seen;
+    for (const program::Slot& slot : role.slots)
+      if (slot.micro_batch >= 0 && seen.insert(slot.body).second)
+        paths.walk(role.bodies[static_cast<std::size_t>(slot.body)],
+                   [&](std::int64_t number, bool backward, std::int64_t ps) {
+                     UnitFloor* const unit = unit_at(floor, number);
+                     (backward ? unit->backward_ps : unit->forward_ps) += ps;
+                   });
+    add_memory(role, units, !scenario.training.lora(), floor);
+  }
+  return floors;
+}
+
+}  // namespace
+
+std::vector<LayerFloor> layer_floors(const plan::Scenario& scenario, const run::Machine& machine, Lowered lowered) {
+  if (!scenario.model.is_transformer() || scenario.model.layers == 0)
+    return std::vector<LayerFloor>(static_cast<std::size_t>(machine.kinds()));
+  // One micro-batch is walked, which says nothing of others with other loads.
+  if (scenario.model.family == model::Family::moe && plan::ExpertLoads(scenario).vary())
+    return std::vector<LayerFloor>(static_cast<std::size_t>(machine.kinds()));
+  const std::optional<plan::Scenario> few =
+      lowered == Lowered::alike_once ? with_few_layers(scenario) : std::optional<plan::Scenario>();
+  if (!few) return floors_of(scenario, machine);
+  std::vector<LayerFloor> floors = floors_of(*few, machine);
+  for (LayerFloor& floor : floors) {
+    if (floor.layers[1] != floor.layers[2]) return floors_of(scenario, machine);
+    floor.layers.insert(floor.layers.begin() + 1, static_cast<std::size_t>(scenario.model.layers) - floor.layers.size(),
+                        UnitFloor(floor.layers[1]));
+  }
+  return floors;
 }
 
 bool uneven(const cluster::Cluster& cluster) {
@@ -313,14 +361,6 @@ Time CollectiveTimes::of(program::CollectiveKind kind, const std::vector<int>& m
   const auto [known, added] = known_.try_emplace({kind, bytes.count(), members});
   if (added) known->second = model_.collective(kind, members, bytes).alone();
   return known->second;
-}
-
-std::vector<LayerFloor> layer_floors(const plan::Scenario& scenario, const run::Machine& machine) {
-  std::vector<LayerFloor> floors;
-  for (int kind = 0; kind < machine.kinds(); ++kind)
-    floors.push_back(
-        LayerFloor::of(scenario, machine.costs_of(kind), machine.collectives.model(), uneven(*machine.cluster)));
-  return floors;
 }
 
 namespace {
@@ -395,10 +435,113 @@ std::vector<std::vector<int>> kinds_of_stages(const plan::Scenario& scenario, co
   return kinds;
 }
 
+// Whether two parts of the model follow one another on the stage, so that what is between them is there once.
+bool turns(const plan::PipelineSchedule& schedule, int stage, int stages) {
+  return !schedule.bidirectional() && stages > 1 && schedule.stage_of(stages - 1, stages) == stage &&
+         schedule.stage_of(stages, stages) == stage;
+}
+
+// Bytes of parameters, gradients and optimizer states that a rank keeps of those of a stage.
+std::int64_t states_kept(std::int64_t parameters, std::int64_t gradients, std::int64_t optimizer,
+                         const plan::Scenario& scenario) {
+  const plan::Plan& p = scenario.plan;
+  const std::int64_t shards = p.context * p.data / p.replicas;
+  std::int64_t bytes = 0;
+  // Shards that are the fp32 parameters are what `optimizer` has beside 16-bit ones.
+  const bool counted_there = p.zero == 3 && scenario.framework.fp32_shards;
+  if (!p.offload_parameters && !counted_there) bytes += shard(parameters, p.zero >= 3, shards);
+  if (!p.offload_optimizer) bytes += shard(gradients, p.zero >= 2, shards) + shard(optimizer, p.zero >= 1, shards);
+  return bytes;
+}
+
+// Whether all layers keep what they keep in one micro-batch of one stage: else some are recomputed, or what an
+// operation keeps depends on who reads it, or it goes to the host.
+bool keep_alike(const plan::Plan& p) {
+  return p.recompute_layers == 0 && p.recompute_every <= 1 && p.recompute != plan::Recompute::ops &&
+         !p.offload_activations;
+}
+
+// What the fullest stage keeps at least, however the layers are split: a stage of n layers with w bytes each has n <= M
+// / w if none has more than M bytes, and of all stages n add up to the layers L, so M >= L / sum of 1 / w.
+std::int64_t least_fullest(const LayerFloor& floor, const plan::Scenario& scenario, PassesHeld& passes_held) {
+  const plan::Plan& p = scenario.plan;
+  const plan::PipelineSchedule& schedule = plan::schedule_of(p.schedule, p.pipeline);
+  std::int64_t states = INT64_MAX, kept = INT64_MAX, most_kept = 0;
+  for (const UnitFloor& layer : floor.layers) {
+    most_kept = std::max(most_kept, layer.kept);
+    states = std::min(states, states_kept(layer.parameters, layer.gradients, layer.optimizer, scenario));
+    kept = std::min(kept, layer.kept);
+  }
+  const bool holds = keep_alike(p) && !schedule.bidirectional() && !p.overlap_expert_exchange;
+  const auto passes = static_cast<int>(std::min<std::int64_t>(scenario.training.micro_batches(p), INT32_MAX));
+  double shares = 0;
+  for (int stage = 0; stage < static_cast<int>(p.pipeline); ++stage) {
+    const plan::PipelinePlace place{stage, static_cast<int>(p.pipeline), static_cast<int>(p.chunks), false,
+                                    scenario.framework.alternates_in_one_round};
+    const int held = holds ? passes_held.of(schedule, place, passes).micro_batches : 0;
+    const std::int64_t bytes = states + held * kept;
+    if (bytes == 0) return 0;
+    shares += 1 / static_cast<double>(bytes);
+  }
+  // Rounded down by far more than sums of doubles are off. What a stage's last layer gives may be sent and not kept.
+  const auto least = static_cast<std::int64_t>(static_cast<double>(floor.layers.size()) / shares * (1 - 1e-9));
+  return std::max<std::int64_t>(least - most_kept, 0);
+}
+
+// What the stage that takes longest needs of a micro-batch at least, however the layers are split: as least_fullest, of
+// times; and of a stage's chunks none is without layers, but perhaps the last. `slowest`: each stage goes as fast as
+// the slowest kind of device that it is on.
+std::int64_t least_longest(const std::vector<LayerFloor>& of_kinds, const std::vector<std::vector<int>>& kinds,
+                           std::int64_t chunks, bool slowest) {
+  std::vector<std::int64_t> layer;  // by kind, the shortest
+  for (const LayerFloor& floor : of_kinds) {
+    std::int64_t& least = layer.emplace_back(INT64_MAX);
+    for (const UnitFloor& unit : floor.layers) least = std::min(least, unit.forward_ps + unit.backward_ps);
+  }
+  double shares = 0, longest = 0;
+  for (const std::vector<int>& of_stage : kinds) {
+    std::int64_t ps = layer[static_cast<std::size_t>(of_stage.front())];
+    for (const int kind : of_stage) {
+      const std::int64_t own = layer[static_cast<std::size_t>(kind)];
+      ps = slowest ? std::max(ps, own) : std::min(ps, own);
+    }
+    if (ps == 0) return 0;
+    shares += 1 / static_cast<double>(ps);
+    longest = std::max(longest, static_cast<double>((chunks - 1) * ps));
+  }
+  longest = std::max(longest, static_cast<double>(of_kinds.front().layers.size()) / shares);
+  return static_cast<std::int64_t>(longest * (1 - 1e-9));
+}
+
 }  // namespace
 
+PassesHeld::Held PassesHeld::of(const plan::PipelineSchedule& schedule, const plan::PipelinePlace& place,
+                                int micro_batches) {
+  const std::tuple key{&schedule,    place.stage, place.stages, place.chunks, place.alternates_in_one_round,
+                       micro_batches};
+  {
+    const std::lock_guard lock(mutex_);
+    if (const auto found = known_.find(key); found != known_.end()) return found->second;
+  }
+  Held now, most;
+  std::vector<int> forwards(static_cast<std::size_t>(micro_batches), 0);  // that have ended; -1: a backward has begun
+  for (const plan::ScheduleSlot& slot : schedule.slots(place, micro_batches)) {
+    int& ended = forwards[static_cast<std::size_t>(slot.micro_batch)];
+    if (slot.forward()) {
+      most.passes = std::max(most.passes, ++now.passes);
+      if (++ended == place.chunks) most.micro_batches = std::max(most.micro_batches, ++now.micro_batches);
+    }
+    if (slot.kind != plan::SlotKind::backward && slot.kind != plan::SlotKind::backward_input) continue;
+    --now.passes;
+    if (ended == place.chunks) --now.micro_batches;
+    ended = -1;
+  }
+  const std::lock_guard lock(mutex_);
+  return known_[key] = most;
+}
+
 PlanFloor plan_floor(const std::vector<LayerFloor>& of_kinds, const plan::Scenario& scenario,
-                     const run::Machine& machine, CollectiveTimes& collectives) {
+                     const run::Machine& machine, CollectiveTimes& collectives, PassesHeld& passes_held) {
   PlanFloor floor;
   if (of_kinds.front().layers.empty()) return floor;
   const plan::Plan& p = scenario.plan;
@@ -407,30 +550,31 @@ PlanFloor plan_floor(const std::vector<LayerFloor>& of_kinds, const plan::Scenar
   const plan::PipelineSchedule& schedule = plan::schedule_of(p.schedule, p.pipeline);
   const auto stages = static_cast<int>(p.pipeline);
   const std::int64_t micro_batches = scenario.training.micro_batches(p);
-  const std::int64_t shards = p.context * p.data / p.replicas;
-  // Layers keep unlike bytes then: some are recomputed, or what an operation keeps depends on who reads it.
-  const bool recomputes_some = p.recompute_layers > 0 || p.recompute_every > 1 || p.recompute == plan::Recompute::ops;
   const bool meets =
       scenario.training.clip > 0 && !scenario.data.takes_time();  // else a stage may begin its step before the others
   const bool mixed = machine.kinds() > 1;
-  if (p.layers_by_time) {
-    floor.step = Time::from_ps(micro_batches * (work.of_all() / stages));
-    return floor;
-  }
   // Between meetings every rank does what its stage does, also on the slowest kind; with experts loads may be unlike,
   // and with local steps workers do not meet.
   const bool slowest = meets && scenario.model.experts == 0 && !p.steps_apart();
   const std::vector<std::vector<int>> kinds = kinds_of_stages(scenario, machine);
+  if (p.layers_by_time) {
+    const std::int64_t longest = schedule.bidirectional() ? 0 : least_longest(of_kinds, kinds, p.chunks, slowest);
+    floor.step = Time::from_ps(micro_batches * std::max(work.of_all() / stages, longest));
+    floor.bytes = least_fullest(of_kinds.front(), scenario, passes_held);
+    return floor;
+  }
   std::int64_t before = 0;
   for (int stage = 0; stage < stages; ++stage) {
     Part all;
     int chunks = 0;
-    for (std::size_t i = 0; i < parts.size(); ++i) {
-      if (schedule.stage_of(static_cast<int>(i), stages) != stage) continue;
+    std::int64_t kept = INT64_MAX;  // of several chunks the one that keeps least
+    const auto add = [&](const Part& part) {
       ++chunks;
-      all.kept += parts[i].kept;
-      all.parameters += parts[i].parameters, all.gradients += parts[i].gradients, all.optimizer += parts[i].optimizer;
-    }
+      kept = std::min(kept, part.kept);
+      all.parameters += part.parameters, all.gradients += part.gradients, all.optimizer += part.optimizer;
+    };
+    for (std::size_t i = 0; i < parts.size(); ++i)
+      if (schedule.stage_of(static_cast<int>(i), stages) == stage) add(parts[i]);
     const StageWork own = work.of_stage(stage, kinds[static_cast<std::size_t>(stage)]);
     const std::int64_t step = micro_batches * (slowest ? own.most : own.least) + (meets ? before : 0);
     floor.step = std::max(floor.step, Time::from_ps(step));
@@ -438,20 +582,18 @@ PlanFloor plan_floor(const std::vector<LayerFloor>& of_kinds, const plan::Scenar
       floor.step = std::max(floor.step, data_floor(all, stage_layers(p, schedule), scenario, collectives));
     before += own.fill;
 
+    if (schedule.bidirectional()) add(parts[static_cast<std::size_t>(stages - 1 - stage)]);
     const plan::PipelinePlace place{stage, stages, chunks, false, scenario.framework.alternates_in_one_round};
-    const int held = recomputes_some || p.offload_activations || schedule.parts_backward()
-                         ? 0
-                         : schedule.held(place, static_cast<int>(std::min<std::int64_t>(micro_batches, INT32_MAX)));
-    // Of several chunks the one that keeps least.
-    std::int64_t kept = INT64_MAX;
-    for (std::size_t i = 0; i < parts.size(); ++i)
-      if (schedule.stage_of(static_cast<int>(i), stages) == stage) kept = std::min(kept, parts[i].kept);
-    std::int64_t bytes = std::max(0, held - 1) * kept;
-    // Shards that are the fp32 parameters are what `optimizer` has beside 16-bit ones.
-    const bool counted_there = p.zero == 3 && scenario.framework.fp32_shards;
-    if (!p.offload_parameters && !counted_there) bytes += shard(all.parameters, p.zero >= 3, shards);
-    if (!p.offload_optimizer)
-      bytes += shard(all.gradients, p.zero >= 2, shards) + shard(all.optimizer, p.zero >= 1, shards);
+    const auto passes = static_cast<int>(std::min<std::int64_t>(micro_batches, INT32_MAX));
+    int held = 0;
+    if (keep_alike(p)) {
+      if (!schedule.parts_backward())
+        held = schedule.held(place, passes);
+      else if (!p.overlap_expert_exchange && !turns(schedule, stage, stages))
+        held = passes_held.of(schedule, place, passes).passes;
+    }
+    const std::int64_t bytes =
+        std::max(0, held - 1) * kept + states_kept(all.parameters, all.gradients, all.optimizer, scenario);
     floor.bytes = std::max(floor.bytes, bytes);
   }
   return floor;

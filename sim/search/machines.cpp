@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <vector>
 
+#include "sim/program/link/places.h"
+#include "sim/program/link/waits.h"
 #include "sim/program/memory_plan.h"
 #include "sim/run/device_kinds.h"
 #include "sim/run/fit.h"
@@ -54,8 +56,14 @@ Bytes least_memory(const run::Machine& machine) {
   return least;
 }
 
-std::int64_t reserve_of(const plan::Scenario& scenario, const run::Machine& machine) {
-  return machine.costs->device().cpu ? 0 : scenario.framework.memory_reserve.count();
+std::int64_t with_reserve(std::int64_t tensors, const plan::Scenario& scenario, const run::Machine& machine) {
+  const cost::Device& device = machine.costs->device();
+  if (device.cpu) return tensors;
+  const plan::FrameworkProfile& framework = scenario.framework;
+  const bool measured = framework.measured_host && device.reserve > Bytes();
+  const std::int64_t reserve = (measured ? device.reserve : framework.memory_reserve).count();
+  const double wasted = framework.allocator == plan::Allocator::arena ? 0 : framework.fragmentation;
+  return tensors + static_cast<std::int64_t>(wasted * static_cast<double>(tensors)) + reserve;
 }
 
 double idle_watts(const run::Machine& machine) {
@@ -74,7 +82,7 @@ LeastMemory least_memory(const lower::DistinctStages& stages, const plan::Scenar
   const program::OwnMemory own = run::own_memory_on(machine, scenario);
   std::vector<std::int64_t> of_roles;
   for (const program::Role& role : stages.program.roles)
-    of_roles.push_back(program::memory_peak(role, 1, false, own).peak_bytes + reserve_of(scenario, machine));
+    of_roles.push_back(with_reserve(program::memory_peak(role, 1, false, own).peak_bytes, scenario, machine));
   found.bytes = *std::max_element(of_roles.begin(), of_roles.end());
   if (machine.kinds() == 1) {
     found.fits = found.bytes <= most_room(machine, scenario);
@@ -85,6 +93,18 @@ LeastMemory least_memory(const lower::DistinctStages& stages, const plan::Scenar
     for (const int kind : devices[s].kinds)
       found.fits &= of_roles[stages.role_of[s]] <= room_on(machine.costs_of(kind).device(), scenario);
   return found;
+}
+
+std::int64_t fullest_placed(const program::Program& program, const plan::Scenario& scenario,
+                            const run::Machine& machine) {
+  if (machine.kinds() > 1 || scenario.framework.allocator != plan::Allocator::arena) return 0;
+  const program::Role* fullest = nullptr;
+  std::int64_t most = -1;
+  for (const program::Role& role : program.roles)
+    if (const std::int64_t peak = program::memory_peak(role).peak_bytes; peak > most) fullest = &role, most = peak;
+  const program::ArenaPlaces places =
+      program::place_buffers(*fullest, program::resolve_waits(*fullest), program::kArenaAlignment);
+  return with_reserve(places.arena_bytes, scenario, machine);
 }
 
 }  // namespace rehearse::search

@@ -32,8 +32,9 @@ class Machines {
 std::int64_t most_room(const run::Machine& machine, const plan::Scenario& scenario);
 // Of the kind that has least memory.
 Bytes least_memory(const run::Machine& machine);
-// What a framework keeps besides tensors.
-std::int64_t reserve_of(const plan::Scenario& scenario, const run::Machine& machine);
+// What a device needs for so many bytes of tensors at once: at least, since what placing them in an arena takes is not
+// counted.
+std::int64_t with_reserve(std::int64_t tensors, const plan::Scenario& scenario, const run::Machine& machine);
 // Of the kind that takes least while it does nothing; 0 where it is not known of all.
 double idle_watts(const run::Machine& machine);
 
@@ -45,5 +46,9 @@ struct LeastMemory {
 };
 LeastMemory least_memory(const lower::DistinctStages& stages, const plan::Scenario& scenario,
                          const run::Machine& machine);
+// The same of a whole program in arenas, of the stage whose tensors need most once they are placed: what laying out all
+// stages need not find out. 0: nothing is known before that, as where there are several kinds of devices.
+std::int64_t fullest_placed(const program::Program& program, const plan::Scenario& scenario,
+                            const run::Machine& machine);
 
 }  // namespace rehearse::search

@@ -1,6 +1,7 @@
 // What a search asks of its scenario whatever the plan, and what an objective is; see search.h.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <limits>
 #include <string>
 #include <utility>
@@ -41,6 +42,38 @@ plan::Scenario any_scenario(const Request& request) {
           }
     throw InputError(fewest);
   }
+}
+
+run::Options options_of(const Request& request) {
+  run::Options options = request.run;
+  options.record = options.what_if = false;
+  options.samples = 0;
+  options.threads = 1;
+  options.progress = nullptr;
+  options.phase = nullptr;
+  options.check = false;
+  return options;
+}
+
+void refuse_what_varies(const plan::Scenario& scenario, Objective objective) {
+  const auto refuse = [&](const char* path, const char* message, const char* hint) {
+    throw plan::located(InputError(Diagnostic{"", 0, 0, path, message, hint}), scenario);
+  };
+  if (scenario.plan.served() && objective == Objective::energy)
+    refuse("plan.servers", "the energy of parameter servers' devices is not counted yet", "another --objective");
+  if (scenario.reinforcement.given)
+    refuse("reinforcement", "a search is of plans of training alone",
+           "--set reinforcement=null, or sweep with `rehearse simulate`");
+  if (!scenario.jobs.empty())
+    refuse("cluster.jobs", "a search is of one job's plans", "leave the jobs out, or sweep with `rehearse simulate`");
+  // Ranks that are slow throughout leave every step alike; none is faster than without.
+  plan::Noise others = scenario.noise;
+  if (std::all_of(others.slow_ranks.begin(), others.slow_ranks.end(),
+                  [](const plan::SlowRanks& slow) { return slow.factor >= 1; }))
+    others.slow_ranks.clear();
+  if (others.any())
+    refuse("noise", "plans are compared without noise, but for slow_ranks with factors of 1 and more",
+           "--set noise={}, then `rehearse simulate --samples` of one");
 }
 
 std::int64_t batch_of(const Request& request) {

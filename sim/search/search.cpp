@@ -42,7 +42,7 @@ class Search {
   explicit Search(const Request& request)
       : request_(request), options_(options_of(request)), machines_(options_), began_(Clock::now()) {
     const plan::Scenario scenario = any_scenario(request);
-    refuse_what_varies(scenario);
+    refuse_what_varies(scenario, request.objective);
     const auto machine = machines_.of(scenario);
     for (int kind = 0; kind < machine->kinds() && request.objective == Objective::energy; ++kind)
       if (const cost::Device& device = machine->costs_of(kind).device(); !device.power.known())
@@ -75,38 +75,6 @@ class Search {
   // By bound, then in the space's order.
   using Queue =
       std::priority_queue<std::pair<double, std::size_t>, std::vector<std::pair<double, std::size_t>>, std::greater<>>;
-
-  static run::Options options_of(const Request& request) {
-    run::Options options = request.run;
-    options.record = options.what_if = false;
-    options.samples = 0;
-    options.threads = 1;
-    options.progress = nullptr;
-    options.phase = nullptr;
-    options.check = false;
-    return options;
-  }
-
-  void refuse_what_varies(const plan::Scenario& scenario) const {
-    const auto refuse = [&](const char* path, const char* message, const char* hint) {
-      throw plan::located(InputError(Diagnostic{"", 0, 0, path, message, hint}), scenario);
-    };
-    if (scenario.plan.served() && request_.objective == Objective::energy)
-      refuse("plan.servers", "the energy of parameter servers' devices is not counted yet", "another --objective");
-    if (scenario.reinforcement.given)
-      refuse("reinforcement", "a search is of plans of training alone",
-             "--set reinforcement=null, or sweep with `rehearse simulate`");
-    if (!scenario.jobs.empty())
-      refuse("cluster.jobs", "a search is of one job's plans", "leave the jobs out, or sweep with `rehearse simulate`");
-    // Ranks that are slow throughout leave every step alike; none is faster than without.
-    plan::Noise others = scenario.noise;
-    if (std::all_of(others.slow_ranks.begin(), others.slow_ranks.end(),
-                    [](const plan::SlowRanks& slow) { return slow.factor >= 1; }))
-      others.slow_ranks.clear();
-    if (others.any())
-      refuse("noise", "plans are compared without noise, but for slow_ranks with factors of 1 and more",
-             "--set noise={}, then `rehearse simulate --samples` of one");
-  }
 
   plan::Scenario read(const Plan& plan) const {
     std::vector<std::string> all = request_.assignments;
@@ -152,15 +120,13 @@ class Search {
   void settle(std::vector<std::size_t>& own) {
     const auto now = Clock::now();
     constexpr auto kLeast = std::chrono::milliseconds(50);
-    const auto until =
-        request_.most_time
-            ? std::min(after(kSearching), now + std::max<Clock::duration>((after(kSearching) - now) / 2, kLeast))
-            : now;
+    const auto end = request_.most_time ? after(searching()) : now;
+    const auto until = std::min(end, now + std::max<Clock::duration>((end - now) / 2, kLeast));
     std::atomic<std::size_t> done = 0;
     in_parallel(request_.threads, own.size(), [&](std::size_t i) {
       check_interrupt();
       if (request_.most_time && Clock::now() >= until) return;
-      within_time(kSearching, [&] { settle(own[i]); });
+      within_time(searching(), [&] { settle(own[i]); });
       tell("settling plans", static_cast<double>(++done) / static_cast<double>(own.size()));
     });
     std::vector<std::size_t> settled;
@@ -209,9 +175,9 @@ class Search {
       const auto machine = machines_.of(scenario);
       plan.gpus = scenario.cluster.gpus + scenario.plan.own_servers();
       plan.complexity = complexity(scenario.plan);
-      const PlanFloor floor =
-          plan_floor(*layers_of(plan, scenario, *machine), scenario, *machine, machines_.collectives_of(*machine));
-      const std::int64_t bytes = floor.bytes + reserve_of(scenario, *machine);
+      const PlanFloor floor = plan_floor(*layers_of(plan, scenario, *machine), scenario, *machine,
+                                         machines_.collectives_of(*machine), passes_held_);
+      const std::int64_t bytes = with_reserve(floor.bytes, scenario, *machine);
       const bool fits = bytes <= most_room(*machine, scenario);
       give_bounds(plan, scenario, *machine, fits ? Status::floored : Status::too_large, floor.step, bytes);
     } catch (const InputError& error) {
@@ -276,18 +242,37 @@ class Search {
     return out_.plans[plan].status == Status::floored || out_.plans[plan].status == Status::bounded;
   }
 
+  // Whether a plan may still be among the best there; what no longer may is taken out before it.
+  bool has_open(Queue& queue) const {
+    while (!queue.empty() && !open(queue.top().second)) queue.pop();
+    return !queue.empty() && !settled(queue.top().second);
+  }
+
+  std::vector<std::size_t> next_batch(Queue& queue) const {
+    std::vector<std::size_t> batch;
+    std::size_t to_simulate = 0;
+    while (batch.size() < kAtOnce && has_open(queue)) {
+      const std::size_t i = queue.top().second;
+      if (out_.plans[i].status == Status::bounded && ++to_simulate > left_to_simulate()) break;
+      batch.push_back(i);
+      queue.pop();
+    }
+    return batch;
+  }
+
+  // By turns, where there is only so much time: what the proof needs next, and the most promising of what is lowered,
+  // so that there is an answer however many plans have lower bounds.
   void refine() {
-    Queue queue;
+    Queue queue, lowered;
+    const auto add = [&](std::size_t i) {
+      queue.emplace(out_.plans[i].objective, i);
+      if (out_.plans[i].status == Status::bounded) lowered.emplace(out_.plans[i].objective, i);
+    };
     for (std::size_t i = 0; i < out_.plans.size(); ++i)
-      if (open(i)) queue.emplace(out_.plans[i].objective, i);
-    while (!queue.empty() && !settled(queue.top().second) && !limit_reached()) {
-      std::vector<std::size_t> batch;
-      std::size_t to_simulate = 0;
-      while (batch.size() < kAtOnce && !queue.empty() && !settled(queue.top().second)) {
-        if (out_.plans[queue.top().second].status == Status::bounded && ++to_simulate > left_to_simulate()) break;
-        batch.push_back(queue.top().second);
-        queue.pop();
-      }
+      if (open(i)) add(i);
+    for (bool ahead = false; has_open(queue) && !limit_reached(); ahead = !ahead) {
+      const std::vector<std::size_t> batch =
+          next_batch(ahead && request_.most_time && has_open(lowered) ? lowered : queue);
       std::vector<std::size_t> own;
       for (std::size_t i = 0; i < batch.size(); ++i)
         if (static_cast<int>(i) % request_.shared.parts == request_.shared.part) own.push_back(batch[i]);
@@ -295,22 +280,20 @@ class Search {
       for (const std::size_t i : batch) before.push_back(out_.plans[i].status);
       in_parallel(request_.threads, own.size(), [&](std::size_t i) {
         check_interrupt();
-        within_time(kSearching, [&] { settle_further(own[i]); });
+        within_time(searching(), [&] { settle_further(own[i]); });
       });
       exchange(own);
       for (std::size_t b = 0; b < batch.size(); ++b) {
         const std::size_t i = batch[b];
         const Plan& plan = out_.plans[i];
-        if (open(i)) {
-          if (plan.status != before[b]) ++out_.counts.lowered;
-          queue.emplace(plan.objective, i);
-        }
+        if (open(i) && plan.status != before[b]) ++out_.counts.lowered;
+        if (open(i)) add(i);
         if (plan.status == Status::simulated) ++out_.counts.simulated;
         note_best(i);
       }
       tell(fmt::format("{} plans simulated", out_.counts.simulated), 0);
     }
-    out_.proven = queue.empty() || settled(queue.top().second);
+    out_.proven = !has_open(queue);
   }
 
   // Plans that may still be among the best, and how good they can be at most.
@@ -499,7 +482,9 @@ class Search {
     return out_.limited_by_time;
   }
 
-  bool out_of_time() const { return request_.most_time && Clock::now() >= after(kSearching); }
+  // The answers' part of the time is for finding one where there is none.
+  double searching() const { return out_.best.empty() ? 1 : kSearching; }
+  bool out_of_time() const { return request_.most_time && Clock::now() >= after(searching()); }
   bool at_end() const { return request_.most_time && Clock::now() >= after(1); }
 
   void simulate(Plan& plan) {
@@ -508,7 +493,17 @@ class Search {
     run::Options options = options_;
     options.machine = machines_.of(scenario);
     if (scenario.plan.served()) return simulate_served(plan, scenario, options);
-    const run::Prepared prepared(scenario, options);
+    std::optional<program::Program> lowered;
+    if (!scenario.plan.layers_by_time) {
+      lowered = lower::lower(scenario);
+      const std::int64_t bytes = fullest_placed(*lowered, scenario, *options.machine);
+      if (bytes > most_room(*options.machine, scenario)) {
+        plan.least_bytes = bytes;
+        plan.status = Status::too_large;
+        return;
+      }
+    }
+    const run::Prepared prepared(scenario, options, std::move(lowered));
     const auto stages = run::stages_of(prepared.machine(), scenario, prepared.program(), prepared.arenas());
     plan.least_bytes = run::largest_peak(stages);
     const auto [on_host, room_there] = run::fullest_host(prepared.cluster(), prepared.grid(), stages);
@@ -587,6 +582,7 @@ class Search {
   std::map<std::string, std::int64_t> reasons_;
   std::map<std::size_t, std::string> reason_of_;  // of forbidden plans
   bool late_ = false;                             // the first process has reached a limit of time
+  PassesHeld passes_held_;
   std::mutex families_mutex_;
   std::map<std::string, std::shared_ptr<Family>> families_;
 };

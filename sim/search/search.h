@@ -15,8 +15,10 @@
 //
 // The outcome depends on the space alone, not on threads or on processes that share it (shared_work.h); with a limit of
 // plans too, with a limit of time it does not. Such a limit is of all of this: half of what is left is for settling
-// plans from all over the space, then those that are settled are simulated, and so on in turn; a quarter is kept for
-// answering. What runs when the time is over ends within milliseconds, but for the answer of the best plan.
+// plans from all over the space, then those that are settled are simulated, and so on in turn: by turns what the proof
+// needs next, and the most promising of the plans that are lowered, lest time ends while bounds still rise and nothing
+// has been simulated. A quarter is kept for answering, or for finding anything to answer. What runs when the time is
+// over ends within milliseconds, but for the answer of the best plan.
 #pragma once
 
 #include <chrono>
@@ -129,6 +131,12 @@ Outcome search(const Request& request);
 
 // The scenario with some plan that can be: for its model, batch and cluster. Throws InputError.
 plan::Scenario any_scenario(const Request& request);
+
+// Of each simulation of a search.
+run::Options options_of(const Request& request);
+
+// Throws InputError where a step of the scenario is not like every other, or is of several jobs.
+void refuse_what_varies(const plan::Scenario& scenario, Objective objective);
 
 // The sequences of a step of the scenario, whatever its plan. Throws InputError.
 std::int64_t batch_of(const Request& request);

@@ -21,6 +21,7 @@
 #include "sim/run/prepared.h"
 #include "sim/search/layer_floor.h"
 #include "sim/search/least_step.h"
+#include "sim/search/machines.h"
 #include "tests/fuzz/random_plan.h"
 #include "tests/fuzz/readers.h"
 #include "tests/fuzz/small_plans.h"
@@ -134,7 +135,9 @@ void check_bounds(const plan::Scenario& scenario, const run::Options& options, c
   for (int kind = 0; kind < machine.kinds(); ++kind)
     if (scenario.noise.machine && machine.costs_of(kind).device().jitter.any()) return;
   search::CollectiveTimes times(machine.collectives.model());
-  const search::PlanFloor floor = search::plan_floor(search::layer_floors(scenario, machine), scenario, machine, times);
+  search::PassesHeld held;
+  const search::PlanFloor floor =
+      search::plan_floor(search::layer_floors(scenario, machine), scenario, machine, times, held);
   const std::optional<run::ChosenLayers> by_time = run::choose_layers(scenario, machine);
   const plan::Scenario& whole = by_time ? by_time->scenario : scenario;
   const lower::DistinctStages stages = lower::lower_distinct(whole, !search::uneven(*machine.cluster));
@@ -149,8 +152,9 @@ void check_bounds(const plan::Scenario& scenario, const run::Options& options, c
           fmt::format("a step of {} ps is to take {} ps at least", r.step_time_ps, least.ps()), plan);
   require(floor.step.ps() <= r.step_time_ps,
           fmt::format("a step of {} ps has layers that take {} ps at least", r.step_time_ps, floor.step.ps()), plan);
-  require(floor.bytes <= most && peak <= most,
-          fmt::format("{} bytes at the peak, {} and {} at least", most, floor.bytes, peak), plan);
+  const std::int64_t least_bytes = search::with_reserve(floor.bytes, scenario, machine);
+  require(least_bytes <= most && peak <= most,
+          fmt::format("{} bytes at the peak, {} and {} at least", most, least_bytes, peak), plan);
 }
 
 // What is written can be read, and is no different from itself.

@@ -415,6 +415,31 @@ TEST(Search, WhatASignalEndsKeepsWhatWasFound) {
   detail::first_signal = 0;
 }
 
+// Plans that lower bounds hide: with a limit of time some are simulated before all bounds are known, and the answer of
+// a search that comes to its end is the same.
+TEST(Search, WithALimitOfTimePlansAreSimulatedAhead) {
+  const std::string file = scenario_of_text(kTwoKinds);
+  search::Request request = request_of(file, {"plan.context=1", "plan.chunks=1", "plan.micro_batch=1"});
+  const auto batches_before_the_first = [&] {
+    int batches = 0;
+    request.progress = [&](std::string_view what, double) { batches += what == "0 plans simulated" ? 1 : 0; };
+    const search::Outcome found = search::search(request);
+    EXPECT_TRUE(found.proven);
+    return std::pair(batches, found.plans[found.best.front()].step);
+  };
+  const auto [late, best] = batches_before_the_first();
+  request.most_time = std::chrono::hours(24);
+  const auto [soon, same] = batches_before_the_first();
+  EXPECT_GE(late, 4) << "bounds hide little here";
+  EXPECT_LE(soon, 2);
+  EXPECT_EQ(best, same);
+}
+
+TEST(Search, SchedulesThatHardlyFitToo) {
+  expect_best(kGpt, {"plan.context=1", "plan.tensor=2", "plan.sequence_parallel=true", "plan.zero=1",
+                     "plan.micro_batch=1", "cluster.headroom=84.777GB"});
+}
+
 TEST(Search, WhatVariesIsRefused) {
   const std::string file = scenario_of_text(kGpt + std::string("noise: {kernels: 0.05}\n"));
   EXPECT_THROW(search::search(request_of(file)), InputError);
