@@ -494,10 +494,11 @@ class Search {
     options.machine = machines_.of(scenario);
     if (scenario.plan.served()) return simulate_served(plan, scenario, options);
     std::optional<program::Program> lowered;
-    if (!scenario.plan.layers_by_time) {
+    const std::int64_t room = most_room(*options.machine, scenario);
+    if (!scenario.plan.layers_by_time && plan.least_bytes > room - room / 4) {  // else it fits, nearly always
       lowered = lower::lower(scenario);
       const std::int64_t bytes = fullest_placed(*lowered, scenario, *options.machine);
-      if (bytes > most_room(*options.machine, scenario)) {
+      if (bytes > room) {
         plan.least_bytes = bytes;
         plan.status = Status::too_large;
         return;
