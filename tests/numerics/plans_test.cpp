@@ -103,11 +103,6 @@ std::vector<Case> fused_epilogues_cases() {
                (overlap == "true" ? "" : "_no_overlap"),
            kGpt,
            grid(2, 2, 1, 0, with({"plan.sequence_parallel=" + sequence, "plan.overlap_tensor_backward=" + overlap}))});
-  for (const std::string overlap : {"false", "true"})
-    cases.push_back({"gpt_fused_async_tensor" + std::string(overlap == "true" ? "" : "_no_overlap"), kGpt,
-                     grid(2, 2, 1, 0,
-                          with({"plan.sequence_parallel=true", "plan.async_tensor_parallel=true",
-                                "plan.overlap_tensor_backward=" + overlap}))});
   for (const char* one : {"gelu", "bias_gradient"})
     cases.push_back({std::string("gpt_fused_") + one,
                      kGpt,
@@ -212,15 +207,6 @@ std::vector<Case> pipeline_cases() {
   cases.push_back(
       {"llama_zero_bubble_full_tensor2", kLlama,
        grid(4, 2, 2, 0, {"plan.schedule=zero_bubble", "plan.recompute=full", "plan.sequence_parallel=true"})});
-  const std::string async = "plan.async_tensor_parallel=true", sequence = "plan.sequence_parallel=true",
-                    fused = "plan.overlap_tensor_backward=false";
-  cases.push_back({"gpt_async_tensor4", kGpt, grid(4, 4, 1, 0, {async, sequence, fused}), {"model.dropout=0.1"}});
-  cases.push_back({"llama_async_2x2x2_zero1", kLlama, grid(8, 2, 2, 1, {async, sequence, "plan.recompute=full"})});
-  cases.push_back({"gpt_async_zero_bubble", kGpt, grid(4, 2, 2, 0, {async, sequence, "plan.schedule=zero_bubble"})});
-  cases.push_back({"llama_async_torch_zero3",
-                   kLlama,
-                   grid(4, 2, 1, 3, {async, sequence, "framework=torch-fsdp2-compile", "plan.recompute=ops"}),
-                   {"model.dropout=0"}});
   const Assignments v = {"plan.schedule=dualpipe_v"};
   cases.push_back({"llama_dualpipe_v_full", kLlama, grid(4, 1, 2, 1, {v.front(), "plan.recompute=full"})});
   cases.push_back({"gpt_dualpipe_v_ops", kGpt, grid(2, 1, 2, 0, {v.front(), "plan.recompute=ops"})});
