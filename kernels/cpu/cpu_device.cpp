@@ -29,8 +29,8 @@ float* CpuDevice::scratch(std::size_t operand, std::int64_t n) {
 }
 
 void CpuDevice::convert(std::int64_t n, In x, Out y) {
-  REHEARSE_CHECK(!is_narrow(x.type) && !is_narrow(y.type), "{} as {} without a scale", name_of(x.type),
-                 name_of(y.type));
+  REHEARSE_CHECK(x.type == y.type || (!is_narrow(x.type) && !is_narrow(y.type)), "{} as {} without a scale",
+                 name_of(x.type), name_of(y.type));
   kernels_.parallel(n, kGrain, [=](std::int64_t begin, std::int64_t end) {
     const In source = from(x, begin);
     const Out target = from(y, begin);

@@ -244,6 +244,16 @@ TEST(Goodput, ACheckpointIsTheModelsStateAndRanksShareTheStorage) {
   EXPECT_DOUBLE_EQ(of("storage_bandwidth: 50GB/s").checkpoint_bytes, 14 * parameters);  // bf16, fp32, two moments
   EXPECT_DOUBLE_EQ(of("storage_bandwidth: 50GB/s", {"training.moments=int8"}).checkpoint_bytes, 8 * parameters);
   EXPECT_DOUBLE_EQ(of("storage_bandwidth: 50GB/s", {"training.precision=fp32"}).checkpoint_bytes, 12 * parameters);
+  // FSDP's shards are the fp32 values; whole replicas of another profile have 16-bit ones beside them.
+  EXPECT_DOUBLE_EQ(of("storage_bandwidth: 50GB/s", {"framework=torch-fsdp2", "plan.zero=3", "plan.tensor=1",
+                                                    "plan.pipeline=1", "training.global_batch=2048"})
+                       .checkpoint_bytes,
+                   12 * parameters);
+  // Muon's momentum, and AdamW's two moments of the embedding.
+  const model::Model model = fleet("").model;
+  const double table = static_cast<double>(model.vocab * model.hidden) * (model.tied_embeddings ? 1 : 2);
+  EXPECT_DOUBLE_EQ(of("storage_bandwidth: 50GB/s", {"training.optimizer=muon"}).checkpoint_bytes,
+                   10 * parameters + 4 * table);
   EXPECT_DOUBLE_EQ(of("storage_bandwidth: 50GB/s, bytes: 1TB").stall_s, 20);
   EXPECT_DOUBLE_EQ(of("storage_bandwidth: 50GB/s, rank_bandwidth: 10MB/s, bytes: 1TB").stall_s, 1e12 / 10.24e9);
   const result::Goodput async = of("storage_bandwidth: 50GB/s, bytes: 1TB, mode: async, copy_bandwidth: 10GB/s");

@@ -158,7 +158,7 @@ TEST(Execute, WhatServersAreNotPerformedWithIsRefused) {
     EXPECT_EQ(r.status, 2) << r.err;
     return r.err;
   };
-  EXPECT_TRUE(has(refused({"--ranks", "mpi"}), "processes beside theirs over Gloo"));
+  EXPECT_TRUE(has(refused({"--ranks", "mpi"}), "(mpirun -n 5 rehearse execute ... --ranks mpi)"));
   EXPECT_TRUE(has(refused({"--ranks", "gloo", "--elastic", "1:4", "--checkpoint", "saved", "--every", "1"}),
                   "do not come and go yet"));
   EXPECT_TRUE(has(refused({"--as-simulated", "--set", "plan.servers=0", "--set", "plan.consistency=synchronous"}),

@@ -248,6 +248,15 @@ TEST(Init, LongSequencesAreSplit) {
   EXPECT_FALSE(has(made("llama3.1-70b", enough), "no plan tried fits")) << enough;
 }
 
+TEST(Init, SpreadsExpertsOverANode) {
+  const Folder folder;
+  const std::string file = folder / "s.yaml";
+  const Outcome r = run({"init", file, "--model", "qwen3-30b-a3b", "--cluster", "dgx-h100", "--gpus", "64"});
+  EXPECT_EQ(r.status, 0) << r.err;
+  EXPECT_TRUE(has(read(file), "\n  expert: 8\n"));
+  EXPECT_EQ(run({"simulate", file}).status, 0) << "it fits";
+}
+
 TEST(Init, PrintsACommandThatAShellTakes) {
   const Folder folder;
   const Outcome r = run({"init", folder / "neu \u00f6.yaml", "--model", "gpt-tiny"});

@@ -47,18 +47,18 @@ struct Case {
   int gpus;
   const char* framework = "rehearse";
   const char* data = "";
+  const char* family = "gpt";
 };
 
 class AccountAgrees : public testing::TestWithParam<std::tuple<Case, int>> {};
 
 TEST_P(AccountAgrees, WithTheEnginesBreakdown) {
   const auto& [c, steps] = GetParam();
-  const std::string text = "rehearse: 1\nname: account\n" +
-                           std::string(
-                               "model: {family: gpt, layers: 8, hidden: 1024, heads: 16, vocab: 51200, "
-                               "max_seq_len: 512}\n") +
-                           "cluster: {topology: dgx-a100, gpus: " + std::to_string(c.gpus) + "}\nplan: {" + c.plan +
-                           "}\ntraining: {global_batch: 32}\nframework: " + c.framework + "\n" + c.data;
+  const std::string text =
+      "rehearse: 1\nname: account\n" +
+      std::string("model: {layers: 8, hidden: 1024, heads: 16, vocab: 51200, max_seq_len: 512, family: ") + c.family +
+      "}\n" + "cluster: {topology: dgx-a100, gpus: " + std::to_string(c.gpus) + "}\nplan: {" + c.plan +
+      "}\ntraining: {global_batch: 32}\nframework: " + c.framework + "\n" + c.data;
   const result::StoredResult stored = simulated_and_stored(text, steps);
   const reports::StepAccount account = reports::step_account(stored);
   std::int64_t sum = 0;
@@ -85,6 +85,9 @@ constexpr Case kCases[] = {
     {"slow_process", "micro_batch: 2", 8, "rehearse", "data: {sample_time: 1ms}\n"},
     {"slow_storage", "pipeline: 2, micro_batch: 2", 4, "rehearse",
      "data: {workers: 4, sample_bytes: 10MB, storage_bandwidth: 1GB/s}\n"},
+    {"hybrid", "micro_batch: 1, zero: 3, zero_group: node", 16},
+    {"experts", "micro_batch: 2, zero: 1, expert: 2", 8, "megatron-core", "",
+     "moe, experts: 8, experts_per_token: 2, expert_ffn_hidden: 1024"},
     {"all", "tensor: 2, pipeline: 2, micro_batch: 2, zero: 2, sequence_parallel: true, recompute: full", 16},
 };
 

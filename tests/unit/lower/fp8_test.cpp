@@ -276,5 +276,27 @@ TEST(Fp8, PerformedProgramsHoldTheirScales) {
     }
 }
 
+// Recomputed op by op, attention's result is kept where heads are traded too; and what experts add up over context
+// ranks is ordered before a backward right behind its forward.
+TEST(Fp8, PlansThatTradeBetweenContextRanksAreSound) {
+  const std::string split = "cluster: {topology: dgx-h100, gpus: 4}\n",
+                    experts =
+                        "rehearse: 1\nmodel: {family: moe, layers: 4, hidden: 64, heads: 4, kv_heads: 4, vocab: "
+                        "128, max_seq_len: 32, experts: 4, experts_per_token: 2, expert_ffn_hidden: 64, aux_loss: "
+                        "0.01}\nframework: torch-fsdp2-compile\ntraining: {precision: fp8, global_batch: 4}\n";
+  const auto expect_sound = [](const std::string& text, const std::vector<std::string>& plan) {
+    const plan::Scenario s = scenario_from(text, plan);
+    EXPECT_EQ(violations(lower::lower(s), s.grid()), "") << plan.back();
+  };
+  for (const char* framework : {"rehearse", "megatron-core", "torch-fsdp2"})
+    for (const char* recipe : {"delayed", "tensorwise", "blockwise", "mxfp8"})
+      expect_sound(kEightBits + split,
+                   {"plan.context=2", "plan.context_kind=all_to_all", "plan.recompute=ops", "training.global_batch=4",
+                    std::string("framework=") + framework, std::string("training.fp8_recipe=") + recipe});
+  for (const char* kind : {"ring", "all_to_all", "all_gather"})
+    expect_sound(experts + split, {"plan.pipeline=2", "plan.schedule=interleaved", "plan.chunks=2", "plan.context=2",
+                                   std::string("plan.context_kind=") + kind});
+}
+
 }  // namespace
 }  // namespace rehearse

@@ -110,6 +110,18 @@ TEST(DualPipeV, GoesDownTheStagesAndBackUp) {
   for (int part = 0; part < 8; ++part) EXPECT_EQ(interleaved_schedule().stage_of(part, 4), part % 4);
 }
 
+// Megatron-LM has all forwards first where there is one round of micro-batches; torch.distributed.pipelining
+// alternates.
+TEST(Interleaved, OneRoundIsTheFrameworks) {
+  for (const int stages : {2, 4, 8})
+    for (int stage = 0; stage < stages; ++stage) {
+      const int passes = 2 * stages;
+      EXPECT_EQ(interleaved_schedule().held({stage, stages, 2}, stages), passes);
+      const int first = std::min((stages - 1 - stage) * 2 + stages, passes);  // ScheduleInterleaved1F1B's warm-up
+      EXPECT_EQ(interleaved_schedule().held({stage, stages, 2, false, true}, stages), std::min(first + 1, passes));
+    }
+}
+
 // No more than the first stage of 1f1b, of half as large chunks.
 TEST(ZeroBubbleV, HoldsTwoPassesAStage) {
   for (const int stages : {2, 4, 8, 16})
