@@ -75,7 +75,8 @@ Memory make_operand(const program::Buffer& buffer, std::int64_t range) {
 void fill_loads(const program::Op& op, const program::Buffer& buffer, void* memory) {
   const auto fill = [&](const auto* g) {
     if (g == nullptr || !g->counted || buffer.elements() != g->groups || buffer.dtype != program::DType::f32) return;
-    std::fill_n(static_cast<float*>(memory), g->groups, static_cast<float>(g->rows / g->groups));
+    const std::int64_t each = g->rows / g->groups;
+    std::fill_n(static_cast<float*>(memory), g->groups, static_cast<float>(each));
   };
   fill(std::get_if<program::GroupedGemm>(&op.shape));
   fill(std::get_if<program::GroupedBias>(&op.shape));
