@@ -292,6 +292,9 @@ void check_recordable(const ExecuteArguments& a, const plan::Scenario& scenario)
   const model::Model& m = scenario.model;
   if (m.family != model::Family::moe)
     refuse("--record-routing", "the model has no experts for tokens to choose", "a model of family moe");
+  if (m.experts_every > 1)
+    refuse("--record-routing", "a record of routing has layers with experts one after the other",
+           "a model without model.experts_every");
   const double rows = static_cast<double>(a.steps) *
                       static_cast<double>(scenario.training.micro_batches(scenario.plan)) *
                       static_cast<double>(m.expert_layers()) * static_cast<double>(scenario.cluster.gpus);

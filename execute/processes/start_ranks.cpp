@@ -120,7 +120,7 @@ class Children {
     return static_cast<int>(std::count_if(ended_.begin(), ended_.end(), [](const auto& status) {
       if (!status) return false;
       const int signal = WIFSIGNALED(*status) ? WTERMSIG(*status) : WEXITSTATUS(*status) - 128;
-      return signal == SIGKILL || signal == SIGTERM || signal == SIGINT || signal == SIGHUP;
+      return told_to_end(signal);
     }));
   }
   // Wait status of those that have ended by themselves.
@@ -157,6 +157,10 @@ std::vector<std::string> own_command_line() {
 
 bool supervised() {
   return std::getenv(kSupervisedVariable) != nullptr;
+}
+
+bool told_to_end(int signal) {
+  return signal == SIGKILL || signal == SIGTERM || signal == SIGINT || signal == SIGHUP;
 }
 
 int start_ranks(const StartOptions& options) {

@@ -20,6 +20,9 @@ bool supervised();  // whether this process was started so
 
 std::vector<std::string> own_command_line();
 
+// Whether a process that ends by this signal was killed or told to end, and did not crash.
+bool told_to_end(int signal);
+
 struct StartOptions {
   int ranks = 1;
   // More of a rank's environment: names and values.

@@ -3,13 +3,24 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstring>
+#include <stdexcept>
 #include <utility>
 
 namespace rehearse::execute {
 
 using account::ServerParameter;
 using Kind = ServerMessage::Kind;
+
+namespace {
+
+class ServerSilent : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+}  // namespace
 
 RemoteServers::RemoteServers(Run& run)
     : ParameterServers(run), wire_(*run.world.wire()), sent_(servers()), decided_(run.first_step) {
@@ -33,15 +44,20 @@ void RemoteServers::tell(std::size_t server, Kind kind, std::int64_t iteration, 
   if (!body.empty()) wire_.post(rank_of(server), kServedLane, served_tag(ServedTopic::body, number), std::move(body));
 }
 
-void RemoteServers::wait(Wire::Transfer& transfer, std::size_t server, const char* what) {
+template <class Done>
+void RemoteServers::await(const Done& done, std::size_t server, const char* what) {
   const auto limit = run_.options.timeout + kForServersToSpeak;
   const Clock::time_point deadline = Clock::now() + limit;
-  while (!wire_.look(transfer)) {
+  while (!done()) {
     if (run_.world.stop().requested()) throw Stopped({rank_of(server)});
     if (run_.options.timeout.count() > 0 && Clock::now() >= deadline)
-      throw std::runtime_error(fmt::format("{} for {} of server {} (rank {})\n  {}", waited_text(limit), what, server,
-                                           rank_of(server), run_.whereabouts(rank_of(server))));
+      throw ServerSilent(fmt::format("{} for {} of server {} (rank {})\n  {}", waited_text(limit), what, server,
+                                     rank_of(server), run_.whereabouts(rank_of(server))));
   }
+}
+
+void RemoteServers::wait(Wire::Transfer& transfer, std::size_t server, const char* what) {
+  await([&] { return wire_.look(transfer); }, server, what);
 }
 
 void RemoteServers::begin(Shards values) {
@@ -103,6 +119,9 @@ void RemoteServers::listen() {
       decided_ = step + 1;
     }
   } catch (const WaitEnded&) {
+  } catch (const std::exception& error) {
+    const int rank = run_.world.here().front();
+    run_.world.failures().fail(rank, fmt::format("rank {} failed: {}", rank, error.what()));
   }
 }
 
@@ -110,17 +129,37 @@ void RemoteServers::end(int) {
   for (std::size_t s = 0; s < servers(); ++s) tell(s, Kind::done, run_.options.steps);
 }
 
-// Other workers may be at work for as long as they need: that they are silent is for the servers to notice.
+// Other workers may be at work for as long as they need: that they are silent is for the servers to notice. What a
+// worker notices is that a server is.
 void RemoteServers::finish() {
-  if (listener_.joinable()) listener_.join();
-  for (std::size_t s = 0; s < servers(); ++s) {
-    char all_done = 0;
-    const auto transfer =
-        wire_.receive(rank_of(s), kServedLane, served_tag(ServedTopic::all_done, 0), &all_done, sizeof all_done);
-    while (!wire_.look(*transfer)) {
-      if (run_.world.stop().requested()) return;
-      if (run_.options.poll) run_.options.poll();
+  const auto poll = [this] {
+    if (run_.options.poll) run_.options.poll();
+  };
+  try {
+    for (std::size_t s = 0; s < servers(); ++s) {
+      char sign = kServing;
+      for (std::int64_t number = 0; sign == kServing; ++number) {
+        const auto transfer =
+            wire_.receive(rank_of(s), kControlLane, served_tag(ServedTopic::life, number), &sign, sizeof sign);
+        const auto come = [&] {
+          poll();
+          return wire_.look(*transfer);
+        };
+        await(come, s, "a sign of life");
+      }
     }
+    const auto heard = [&] {
+      poll();
+      if (!listener_.joinable() || decided_ >= run_.options.steps) return true;
+      std::this_thread::sleep_for(kLook);
+      return false;
+    };
+    await(heard, 0, "the last verdicts");
+    if (listener_.joinable()) listener_.join();
+  } catch (const Stopped&) {
+  } catch (const ServerSilent& silent) {
+    const int rank = run_.world.here().front();
+    run_.world.failures().fail(rank, fmt::format("rank {} {}", rank, silent.what()));
   }
 }
 

@@ -29,6 +29,9 @@ class RemoteServers final : public ParameterServers {
 
   int rank_of(std::size_t server) const { return run_.grid.ranks() + static_cast<int>(server); }
   void tell(std::size_t server, ServerMessage::Kind kind, std::int64_t iteration, std::string body = "");
+  // Until done(), with the deadline that parameter_servers.h says.
+  template <class Done>
+  void await(const Done& done, std::size_t server, const char* what);
   void wait(Wire::Transfer& transfer, std::size_t server, const char* what);
   void listen();
 

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include <atomic>
 #include <cstring>
 #include <thread>
 #include <utility>
@@ -39,13 +40,12 @@ class ServerProcess::Impl {
     std::vector<std::thread> threads;
     for (int worker = 0; worker < run_.grid.ranks(); ++worker)
       threads.emplace_back([this, worker] { reporting([&] { receive_from(worker); }); });
-    std::atomic<bool> ended = false;
-    threads.emplace_back([this, &ended] {
+    threads.emplace_back([this] {
       reporting([&] { server_.serve(); });
-      ended = true;
+      ended_ = true;
     });
     try {
-      while (!ended) {
+      while (!ended_) {
         if (run_.options.poll) run_.options.poll();
         std::this_thread::sleep_for(kLook / 10);
       }
@@ -55,9 +55,6 @@ class ServerProcess::Impl {
       throw;
     }
     for (std::thread& thread : threads) thread.join();
-    if (run_.world.stop().requested()) return;
-    for (int worker = 0; worker < run_.grid.ranks(); ++worker)
-      wire_.post(worker, kServedLane, served_tag(ServedTopic::all_done, 0), "a");
   }
 
   ServedRecords records() const { return {{}, {server_.record(run_.options.keep_parameters)}}; }
@@ -114,8 +111,26 @@ class ServerProcess::Impl {
         };
       }
       server_.arrive(std::move(message));
-      if (header.kind == Kind::done) return;
+      if (header.kind == Kind::done) return show_life(worker);
     }
+  }
+
+  // To a worker that is done, until the server is.
+  void show_life(int worker) {
+    std::int64_t number = 0;
+    const auto show = [&](char sign) {
+      wire_.post(worker, kControlLane, served_tag(ServedTopic::life, number++), {sign});
+    };
+    Clock::time_point next = Clock::now();
+    while (!ended_) {
+      if (run_.world.stop().requested()) return;
+      if (Clock::now() >= next) {
+        show(kServing);
+        next = Clock::now() + kBetweenSigns;
+      }
+      std::this_thread::sleep_for(kLook / 10);
+    }
+    if (!run_.world.stop().requested()) show(kServed);
   }
 
   Run& run_;
@@ -125,6 +140,7 @@ class ServerProcess::Impl {
   const ShardBytes values_, gradients_;
   const ServerOrder order_;
   Server server_;
+  std::atomic<bool> ended_ = false;  // it serves no more
 };
 
 ServerProcess::ServerProcess(Run& run) : impl_(std::make_unique<Impl>(run)) {}

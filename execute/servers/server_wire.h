@@ -2,8 +2,13 @@
 // header, and behind it what it says so many bytes of; its n-th message from a worker has sequence n, so one receive
 // waits for whatever comes next. From a server: answers, by the iteration that they are for, whose lengths are known.
 // Numbers travel in the type that the worker has them in: parameters one after the other, in the model's order.
+//
+// To a worker that is done a server sends signs of life, numbered from 0, until all are and it has done all that there
+// was to do, which is the last of them. These take the control lane: a worker may not come to fetch them for a while,
+// and what is posted behind them on a lane would be kept as long.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -16,13 +21,16 @@
 namespace rehearse::execute {
 
 inline constexpr int kServedLane = 1;
+// A worker waits kForServersToSpeak longer than the run's deadline, so a sign comes in time however short that is.
+inline constexpr std::chrono::milliseconds kBetweenSigns{500};
+inline constexpr char kServing = 's', kServed = 'e';
 
 struct ServedHeader {
   ServerMessage::Kind kind = ServerMessage::Kind::pull;
   std::int64_t iteration = 0, bytes = 0;
 };
 
-enum class ServedTopic : std::int64_t { header, body, values, verdict, decided, all_done };
+enum class ServedTopic : std::int64_t { header, body, values, verdict, decided, life };
 inline std::uint64_t served_tag(ServedTopic topic, std::int64_t sequence) {
   return make_tag(TagKind::served, static_cast<std::int64_t>(topic), sequence);
 }

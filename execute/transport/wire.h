@@ -31,7 +31,9 @@ class Wire {
     virtual ~Transfer() = default;  // one under way is given up
   };
 
-  virtual ~Wire() = default;  // waits for posted messages to be fetched, unless stopped
+  // What was posted still comes to who fetches it, unless the run is stopped: one that keeps posted messages itself
+  // waits for that; MPI's go on in SendBuffers, which outlive it.
+  virtual ~Wire() = default;
 
   virtual int rank() const = 0;
   virtual int lanes() const = 0;

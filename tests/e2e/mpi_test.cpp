@@ -183,19 +183,20 @@ TEST_F(Mpi, LaunchersThatDisagreeExit2) {
       << r.err;
 }
 
-// Sends `signal` to `rank` once steps are being made; the outcome of mpirun. What an earlier run said is taken away
-// first: it would pass for what this one says.
-Outcome disturb(const Folder& folder, const std::string& run, const std::string& signal, int rank) {
-  const std::string mark = "REHEARSE_TEST_JOB=" + (folder / "job");
-  return shell(std::string(kMpirun) + "export " + mark + "\nrm -f \"" + (folder / "err") + "\"\nmpirun -n " + run +
-               " --steps 1000000 --log-every 1 --timeout 3 --ranks mpi -o " + (folder / "out") + " 2>\"" +
-               (folder / "err") + "\" &\njob=$!\nuntil grep -qs '^step 3 ' \"" + (folder / "err") +
-               "\"; do kill -0 $job || exit 99; sleep 0.1; done\n"
-               "for p in /proc/[0-9]*; do\n"
-               "  { tr '\\0' '\\n' <$p/environ; } 2>/dev/null | { grep -qx 'OMPI_COMM_WORLD_RANK=" +
-               std::to_string(rank) + "' && :; } || continue\n  grep -qz '^" + mark + "' $p/environ && kill -" +
-               signal + " ${p#/proc/}\ndone\nwait $job; status=$?\ngrep -v '^step' \"" + (folder / "err") +
-               "\" >&2; exit $status");
+// Sends `signal` to `rank` once step `mark` of `steps` was made; the outcome of mpirun. What an earlier run said is
+// taken away first: it would pass for what this one says.
+Outcome disturb(const Folder& folder, const std::string& run, const std::string& signal, int rank, int mark = 3,
+                int steps = 1'000'000) {
+  const std::string job = "REHEARSE_TEST_JOB=" + (folder / "job");
+  return shell(
+      std::string(kMpirun) + "export " + job + "\nrm -f \"" + (folder / "err") + "\"\nmpirun -n " + run + " --steps " +
+      std::to_string(steps) + " --log-every 1 --timeout 3 --ranks mpi -o " + (folder / "out") + " 2>\"" +
+      (folder / "err") + "\" &\njob=$!\nuntil grep -qs '^step " + std::to_string(mark) + " ' \"" + (folder / "err") +
+      "\"; do kill -0 $job || exit 99; sleep 0.1; done\n"
+      "for p in /proc/[0-9]*; do\n"
+      "  { tr '\\0' '\\n' <$p/environ; } 2>/dev/null | { grep -qx 'OMPI_COMM_WORLD_RANK=" +
+      std::to_string(rank) + "' && :; } || continue\n  grep -qz '^" + job + "' $p/environ && kill -" + signal +
+      " ${p#/proc/}\ndone\nwait $job; status=$?\ngrep -v '^step' \"" + (folder / "err") + "\" >&2; exit $status");
 }
 
 std::string pipelined(const std::string& scenario) {
@@ -253,6 +254,36 @@ TEST_F(Mpi, AServerOrWorkerThatIsStoppedIsNamedAtTheDeadline) {
     EXPECT_NE(r.status, 124) << "hung";
     EXPECT_TRUE(has(r.err, "rank " + std::to_string(rank) + " does not answer")) << r.err;
   }
+}
+
+// When all have pulled for the last time nobody waits for an answer of the server, but for its end. The last iteration
+// is long: it must not end before the signal comes.
+TEST_F(Mpi, AServerThatIsStoppedAfterTheLastPullIsNamedAtTheDeadline) {
+  const Outcome r =
+      disturb(folder_, std::string(kServed) + " --set training.global_batch=4096 --set cluster.threads_per_rank=1",
+              "STOP", 4, 1, 2);
+  EXPECT_NE(r.status, 0);
+  EXPECT_NE(r.status, 124) << "hung";
+  EXPECT_TRUE(has(r.err, "waited 4 s for a sign of life of server 0 (rank 4)")) << r.err;
+  EXPECT_TRUE(has(r.err, "rank 4 does not answer")) << r.err;
+}
+
+// Whoever started the job says why he ends it; the ranks say that somebody else did.
+TEST_F(Mpi, AJobOfOursThatSomebodyElseEndsSaysSo) {
+  const Outcome r = shell(std::string(kMpirun) + "cd '" + (folder_ / "") + R"sh('
+until_true() { for try in $(seq 600); do "$@" >seen 2>&1 && return; sleep 0.1; done; kill -TERM $parent; exit 99; }
+"$REHEARSE" execute tiny.yaml --ranks mpi --steps 1000000 --log-every 1000000 --checkpoint saved --every 1000 \
+  --max-restarts 1 2>err & parent=$!
+until_true ls saved/step-0000001000/manifest.json
+kill -TERM $(cut -d ' ' -f 1 /proc/$parent/task/$parent/children)
+until_true grep 'restart 1 of 1' err
+kill -TERM $parent; wait $parent; status=$?
+cat err >&2; exit $status)sh");
+  EXPECT_EQ(r.status, 143) << r.err;
+  const std::string outside = "rehearse: error: the job was ended from outside (SIGTERM)";
+  EXPECT_TRUE(has(r.err, outside)) << r.err;
+  EXPECT_EQ(r.err.find(outside), r.err.rfind(outside)) << r.err;
+  EXPECT_TRUE(has(r.err, "rehearse: ended by SIGTERM")) << r.err;
 }
 
 // Plans of a sweep are shared among processes; what is printed and written is what one process gives.

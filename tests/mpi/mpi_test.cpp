@@ -330,6 +330,27 @@ TEST(Mpi, AWireSaysWhomItWaitsFor) {
   MPI_Barrier(MPI_COMM_WORLD);
 }
 
+// Who asks for a message of another length than has come is not kept: what comes next is not for him.
+TEST(Mpi, AWireForgetsWhoAsksForAnotherLength) {
+  Stop stop;
+  Moved moved;
+  const auto wire = make_mpi_wire(MPI_COMM_WORLD, 2, milliseconds(20'000), stop, moved.buffers());
+  const int next = (job->rank + 1) % job->ranks, previous = (job->rank + job->ranks - 1) % job->ranks;
+  const auto get = [&](std::uint64_t tag, std::size_t bytes) {
+    std::string text(bytes, '\0');
+    wire->wait(*wire->receive(previous, 0, tag, text.data(), bytes));
+    return text;
+  };
+  wire->post(next, 0, 9, "two");
+  wire->post(next, 0, 10, "x");
+  EXPECT_EQ(get(10, 1), "x");  // so the one before it is there
+  EXPECT_ANY_THROW(get(9, 2));
+  EXPECT_EQ(get(9, 3), "two");
+  wire->post(next, 0, 9, "three");
+  EXPECT_EQ(get(9, 5), "three");
+  MPI_Barrier(MPI_COMM_WORLD);
+}
+
 // The last: it ends the run.
 TEST(Mpi, TheRootGetsEveryAccountAtTheEnd) {
   const std::vector<std::string> accounts = job->world->gather("rank " + std::to_string(job->rank));

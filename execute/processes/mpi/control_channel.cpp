@@ -9,7 +9,7 @@
 #include <exception>
 #include <utility>
 
-#include "execute/processes/start_ranks.h"
+#include "execute/processes/mpi/mpi_job.h"
 #include "execute/transport/mpi/call.h"
 #include "execute/transport/mpi/poll.h"
 #include "sim/base/interrupt.h"
@@ -280,7 +280,7 @@ std::string MpiControlChannel::report(const WhereaboutsOf& whereabouts_of) {
   facts.silent = silent();
   {
     const std::lock_guard lock(mutex_);
-    if (outside_ && supervised()) return "";  // who started the job ends it, and says why
+    if (outside_ && ended_by_its_starter()) return "";
     if (outside_) facts.from_outside = kOutside;
   }
   return failure_text(facts, whereabouts_of);

@@ -12,12 +12,14 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <sstream>
 #include <stdexcept>
 #include <thread>
 
 #include "execute/processes/failures.h"
 #include "execute/processes/start_ranks.h"
+#include "sim/base/unfinished.h"
 
 namespace rehearse::execute {
 namespace {
@@ -41,7 +43,7 @@ std::vector<std::string> job_command_line(int ranks) {
 // A job of mpirun; ended and reaped when it goes.
 class Job {
  public:
-  explicit Job(const MpiJobOptions& options) {
+  explicit Job(const MpiJobOptions& options) : end_(folder_.path() + "/end") {
     std::vector<std::string> words = job_command_line(options.ranks);
     std::vector<char*> argv;
     for (std::string& word : words) argv.push_back(word.data());
@@ -56,11 +58,13 @@ class Job {
     for (const int signal : {SIGINT, SIGHUP}) ::signal(signal, SIG_IGN);
     for (const auto& [name, value] : options.variables) ::setenv(name.c_str(), value.c_str(), 1);
     ::setenv(kSupervisedVariable, "1", 1);
+    ::setenv(kJobEndVariable, end_.c_str(), 1);
     ::execvp(argv.front(), argv.data());
     ::_exit(127);
   }
   ~Job() {
     if (ended()) return;
+    const std::ofstream end(end_);
     ::kill(pid_, SIGTERM);
     for (const auto deadline = JobClock::now() + kForJobToEnd; !ended() && JobClock::now() < deadline;)
       std::this_thread::sleep_for(kBetweenLooksAtJob);
@@ -77,19 +81,24 @@ class Job {
     return ended_;
   }
   int status() const { return WIFEXITED(status_) ? WEXITSTATUS(status_) : 128 + WTERMSIG(status_); }
-  // Ranks that were killed or told to end, and did not crash: mpirun, which then ends all others, says of one.
-  int left() const {
-    const int signal = WIFEXITED(status_) ? WEXITSTATUS(status_) - 128 : 0;
-    return signal == SIGKILL || signal == SIGTERM || signal == SIGINT || signal == SIGHUP ? 1 : 0;
-  }
+  // Ranks that were killed or told to end. mpirun ends all when one has died, and its exit status is that one's: of
+  // several that died at once one is known.
+  int left() const { return WIFEXITED(status_) && told_to_end(WEXITSTATUS(status_) - 128) ? 1 : 0; }
 
  private:
+  const TemporaryFolder folder_{"job"};
+  const std::string end_;
   pid_t pid_ = -1;
   int status_ = 0;
   bool ended_ = false;
 };
 
 }  // namespace
+
+bool ended_by_its_starter() {
+  const char* const end = std::getenv(kJobEndVariable);
+  return end != nullptr && ::access(end, F_OK) == 0;
+}
 
 int start_mpi_job(const MpiJobOptions& options) {
   constexpr int kCannotBeStarted = 127;

@@ -60,7 +60,13 @@ class MpiWire final : public Wire {
     send(to, lane, tag, bytes.data(), bytes.size());
   }
   std::unique_ptr<Transfer> receive(int from, int lane, std::uint64_t tag, void* data, std::size_t bytes) override {
-    return std::make_unique<Received>(*this, Key{from, lane, tag}, data, bytes);
+    auto received = std::make_unique<Received>(*this, Key{from, lane, tag}, data, bytes);
+    {
+      const std::lock_guard lock(mutex_);
+      expected_[received->key].push_back(received.get());
+      match(received->key);  // may throw: who is expected is taken away with the transfer, which wants the mutex
+    }
+    return received;
   }
 
   void wait(Transfer& transfer) override {
@@ -85,11 +91,7 @@ class MpiWire final : public Wire {
  private:
   struct Sent : Transfer {};  // it is a copy that goes
   struct Received : Transfer {
-    Received(MpiWire& w, Key k, void* d, std::size_t n) : wire(w), key(std::move(k)), data(d), bytes(n) {
-      const std::lock_guard lock(wire.mutex_);
-      wire.expected_[key].push_back(this);
-      wire.match(key);
-    }
+    Received(MpiWire& w, Key k, void* d, std::size_t n) : wire(w), key(std::move(k)), data(d), bytes(n) {}
     ~Received() override {
       const std::lock_guard lock(wire.mutex_);
       const auto found = wire.expected_.find(key);
