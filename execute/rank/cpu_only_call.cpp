@@ -29,19 +29,12 @@ void call_sinks(const kernels::AttentionShape& shape, const program::Attention& 
                                    own_sinks(writes[0], a, c));
 }
 
-void call_swiglu_oai(const program::Activation& a, std::span<const Out> reads, std::span<const Out> writes,
+void call_swiglu_oai(const program::Activation& a, In up, std::span<const Out> reads, std::span<const Out> writes,
                      const CallContext& c) {
-  // In the place of a gate beside its value stand both apart; silu's result, behind them, no kernel here reads.
-  const std::size_t first = a.backward ? 1 : 0, gates = reads.size() - first;
-  if (a.weighted) {
-    const float* weights = f32(reads[first + 1]);
-    if (!a.backward) return c.device.swiglu_oai_forward(a.rows, a.cols, reads[0], {}, weights, writes[0]);
-    return c.device.swiglu_oai_backward(a.rows, a.cols, reads[0], reads[1], {}, weights, writes[0], f32(writes[1]));
-  }
-  const bool kept = a.separate && a.backward && gates > 1;
-  const In up = gates > (kept ? 2U : 1U) ? In(reads[first + 1]) : In();
-  if (!a.backward) return c.device.swiglu_oai_forward(a.rows, a.cols, reads[0], up, nullptr, writes[0]);
-  c.device.swiglu_oai_backward(a.rows, a.cols, reads[0], reads[1], up, nullptr, writes[0], nullptr);
+  const float* weights = a.weighted ? f32(reads[a.backward ? 2 : 1]) : nullptr;
+  if (!a.backward) return c.device.swiglu_oai_forward(a.rows, a.cols, reads[0], up, weights, writes[0]);
+  float* d_weights = a.weighted ? f32(writes[1]) : nullptr;
+  c.device.swiglu_oai_backward(a.rows, a.cols, reads[0], reads[1], up, weights, writes[0], d_weights);
 }
 
 void call_grouped_bias(const program::GroupedBias& g, std::span<const Out> reads, std::span<const Out> writes,

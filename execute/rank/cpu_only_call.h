@@ -10,7 +10,8 @@ namespace rehearse::execute {
 // The parts `sinks` and `sink_gradient`; `shape` is the attention's.
 void call_sinks(const kernels::AttentionShape& shape, const program::Attention& a, std::span<const kernels::Out> reads,
                 std::span<const kernels::Out> writes, const CallContext& c);
-void call_swiglu_oai(const program::Activation& a, std::span<const kernels::Out> reads,
+// `up`: where it is an operand of its own.
+void call_swiglu_oai(const program::Activation& a, kernels::In up, std::span<const kernels::Out> reads,
                      std::span<const kernels::Out> writes, const CallContext& c);
 void call_grouped_bias(const program::GroupedBias& g, std::span<const kernels::Out> reads,
                        std::span<const kernels::Out> writes, const CallContext& c);

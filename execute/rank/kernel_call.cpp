@@ -73,10 +73,8 @@ class KernelCall {
     s.window = a.window;
     s.softcap = a.softcap, s.score_scale = a.score_scale;
     s.unscaled = a.unscaled, s.bias_buckets = a.bias_buckets, s.bias_distance = a.bias_distance;
-    const std::vector<std::int32_t> starts = a.chunks
-                                                 ? equal_starts(micro_batch(), c_.scenario.training.seq_len, a.document)
-                                             : a.document > 0 ? starts_of_documents(a.document)
-                                                              : std::vector<std::int32_t>();
+    const std::vector<std::int32_t> starts =
+        a.document > 0 ? starts_of_documents(a.document, a.chunks) : std::vector<std::int32_t>();
     if (a.part == AttentionPart::sinks || a.part == AttentionPart::sink_gradient)
       return call_sinks(s, a, reads_, writes_, c_);
     if (a.document > 0) s.document_starts = starts.data(), s.document_row = c_.scenario.training.seq_len;
@@ -142,15 +140,14 @@ class KernelCall {
   void operator()(const program::HeadNorm& n) const { call_head_norm(d_, n, reads_, writes_); }
 
   void operator()(const program::Activation& a) const {
-    if (a.fn == program::ActivationFn::swiglu_oai) return call_swiglu_oai(a, reads_, writes_, c_);
+    if (a.fn == program::ActivationFn::swiglu_oai) return call_swiglu_oai(a, up_of(a), reads_, writes_, c_);
     if (a.weighted) {
       if (a.backward) return d_.weighted_swiglu_backward(a.rows, a.cols, in(0), in(1), f32(2), out(0), f32_out(1));
       return d_.weighted_swiglu_forward(a.rows, a.cols, in(0), f32(1), out(0));
     }
     if (is_gated(a.fn)) {
       const bool gelu = a.fn == program::ActivationFn::geglu;
-      const bool kept = a.separate && reads_.size() > 2;  // the last operand, of which the kernel has no need
-      const In up = !a.backward ? optional(1) : reads_.size() == (kept ? 4 : 3) ? in(2) : In();
+      const In up = up_of(a);
       if (a.backward && gelu) return d_.geglu_backward(a.rows, a.cols, in(0), in(1), up, out(0));
       if (a.backward) return d_.swiglu_backward(a.rows, a.cols, in(0), in(1), up, out(0));
       if (gelu) return d_.geglu_forward(a.rows, a.cols, in(0), up, out(0));
@@ -460,6 +457,13 @@ class KernelCall {
   In in(std::size_t i) const { return reads_[i]; }
   In optional(std::size_t i) const { return i < reads_.size() ? in(i) : In(); }
   Out out(std::size_t i) const { return writes_[i]; }
+  // Of a gated activation whose gate and up are operands of their own.
+  In up_of(const program::Activation& a) const {
+    if (a.weighted) return {};
+    if (!a.backward) return optional(1);
+    const bool kept = a.separate && reads_.size() > 2;  // the last operand, of which no kernel here has need
+    return reads_.size() == (kept ? 4 : 3) ? in(2) : In();
+  }
   // Among the ranks that experts are spread over.
   int place_of(const program::Router& r) const { return c_.grid != nullptr ? c_.grid->position(c_.rank, r.spread) : 0; }
   // Operands that are fp32 whatever the precision.
@@ -520,10 +524,11 @@ class KernelCall {
       done += run.count;
     }
   }
-  // int32 [micro_batch, seq_len]: of each token the first one of its document.
-  std::vector<std::int32_t> starts_of_documents(std::int64_t equal) const {
+  // int32 [micro_batch, seq_len]: of each token the first one of its document. `equal`: tokens of documents that are
+  // equal ones, as chunks always are.
+  std::vector<std::int32_t> starts_of_documents(std::int64_t equal, bool chunks = false) const {
     const plan::Training& t = c_.scenario.training;
-    if (c_.equal_documents) return equal_starts(micro_batch(), t.seq_len, equal);
+    if (c_.equal_documents || chunks) return equal_starts(micro_batch(), t.seq_len, equal);
     std::vector<std::int32_t> starts(static_cast<std::size_t>(micro_batch() * t.seq_len));
     for (std::int64_t b = 0; b < micro_batch(); ++b)
       plan::document_starts(t, example() + b, starts.data() + b * t.seq_len);

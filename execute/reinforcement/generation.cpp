@@ -181,7 +181,10 @@ void GenerationSteps::load(program::InputKind kind, const std::vector<std::int64
   REHEARSE_CHECK(numbers.size() == rows.size() && elements == static_cast<std::int64_t>(rows.size()) * tokens_,
                  "{} numbers of {} sequences", elements, numbers.size());
   auto* const ids = static_cast<std::int32_t*>(out);
-  if (kind == program::InputKind::targets) return std::fill_n(ids, elements, program::CrossEntropy::kNoTarget), void();
+  if (kind == program::InputKind::targets) {
+    std::fill_n(ids, elements, program::CrossEntropy::kNoTarget);
+    return;
+  }
   for (std::size_t i = 0; i < rows.size(); ++i)
     for (std::size_t t = 0; t < static_cast<std::size_t>(tokens_); ++t)
       ids[t * rows.size() + i] = rows[i].slot >= 0 ? rows[i].read[t] : 0;
@@ -192,8 +195,8 @@ Replica::Replica(const PhasePlan& prefill, const PhasePlan& decode, int threads_
     : cache_(*decode.scenario, decode.scenario->plan.micro_batch, longest),
       prefill_(prefill, cache_, false),
       decode_(decode, cache_, true),
-      prefill_run_(prefill, prefill_, prefill_, threads_per_rank, kNoLastStep, false, options),
-      decode_run_(decode, decode_, decode_, threads_per_rank, kNoLastStep, false, options) {}
+      prefill_run_("", prefill, prefill_, prefill_, threads_per_rank, kNoLastStep, false, options),
+      decode_run_("", decode, decode_, decode_, threads_per_rank, kNoLastStep, false, options) {}
 
 void Replica::start() {
   for (PhaseRun* run : runs()) run->start();

@@ -26,6 +26,11 @@ namespace {
 
 constexpr std::size_t kWarmUp = 2;  // steps
 
+// Phases that are named in failures too: several perform the same Program.
+constexpr const char *kActorScoring = "actor scoring", *kReferenceScoring = "reference scoring",
+                     *kRewardScoring = "reward scoring", *kCriticScoring = "critic scoring",
+                     *kActorTraining = "actor training", *kCriticTraining = "critic training";
+
 std::int64_t memory_here() {
   return static_cast<std::int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE);
 }
@@ -84,22 +89,23 @@ class Learner {
     Options own;
     own.steps = options.steps, own.checkpoint = options.checkpoint;
     if (options.checkpoint.any()) checkpoints_.emplace(scenario_, own);
-    history_.parts.resize(histories(r_));
+    history_.parts.resize(kHistories);
     if (checkpoints_) history_ = checkpoints_->history(), first_step_ = checkpoints_->first_step();
     own.checkpoint = {}, own.timeout = options.timeout, own.poll = options.poll;
     const int threads = threads_per_rank(scenario_, training);
-    const auto make = [&](const PhasePlan& phase, Data& data, AskedSteps& steps, int total, bool losses) {
-      return std::make_unique<PhaseRun>(phase, data, steps, threads, total, losses, own,
+    const auto make = [&](const char* name, const PhasePlan& phase, Data& data, AskedSteps& steps, int total,
+                          bool losses) {
+      return std::make_unique<PhaseRun>(name, phase, data, steps, threads, total, losses, own,
                                         losses ? first_step_ * updates_a_step() : 0);
     };
-    actor_run_ = make(plan.scoring, scored_, actor_, options.steps, false);
-    if (r_.reference) reference_run_ = make(plan.scoring, scored_, reference_, options.steps, false);
-    if (r_.reward != "rule") reward_run_ = make(plan.scoring, scored_, reward_, options.steps, false);
-    if (r_.has_critic()) critic_run_ = make(plan.scoring, scored_, critic_, options.steps, false);
+    actor_run_ = make(kActorScoring, plan.scoring, scored_, actor_, options.steps, false);
+    if (r_.reference) reference_run_ = make(kReferenceScoring, plan.scoring, scored_, reference_, options.steps, false);
+    if (r_.reward != "rule") reward_run_ = make(kRewardScoring, plan.scoring, scored_, reward_, options.steps, false);
+    if (r_.has_critic()) critic_run_ = make(kCriticScoring, plan.scoring, scored_, critic_, options.steps, false);
     own.before_op = options.before_op;
     const auto updates = static_cast<int>(options.steps * updates_a_step());
-    update_run_ = make(plan.update, trained_, updates_, updates, true);
-    if (r_.has_critic()) value_run_ = make(plan.update, trained_, value_updates_, updates, true);
+    update_run_ = make(kActorTraining, plan.update, trained_, updates_, updates, true);
+    if (r_.has_critic()) value_run_ = make(kCriticTraining, plan.update, trained_, value_updates_, updates, true);
     own.before_op = nullptr, own.poll = nullptr;  // these are of threads of their own
     for (int k = 0; k < generating_ / r_.generation.tensor; ++k) {
       if (options.before_generating_op)
@@ -208,7 +214,6 @@ class Learner {
   void keep(const LearningStep& done) {
     history_.of_steps.push_back(done.loss);
     history_.parts[0].push_back(done.reward), history_.parts[1].push_back(done.distance);
-    if (r_.has_critic()) history_.parts[2].push_back(done.value_loss);
     if (checkpoints_ && checkpoints_->due(static_cast<std::int64_t>(history_.of_steps.size())))
       checkpoints_->save(saved_models(), history_);
   }
@@ -349,13 +354,13 @@ class Learner {
     };
     const char* const training = r_.colocated() ? "all" : "training";
     add("generation", r_.colocated() ? "all" : "generating", step.generation_s);
-    add("actor scoring", training, step.actor_scoring_s);
-    if (r_.reference) add("reference scoring", training, step.reference_scoring_s);
-    if (reward_run_) add("reward scoring", training, step.reward_scoring_s);
-    if (critic_run_) add("critic scoring", training, step.critic_scoring_s);
+    add(kActorScoring, training, step.actor_scoring_s);
+    if (r_.reference) add(kReferenceScoring, training, step.reference_scoring_s);
+    if (reward_run_) add(kRewardScoring, training, step.reward_scoring_s);
+    if (critic_run_) add(kCriticScoring, training, step.critic_scoring_s);
     add("rewards", training, step.rewards_s);
-    add("actor training", training, step.training_s);
-    if (value_run_) add("critic training", training, step.critic_training_s);
+    add(kActorTraining, training, step.training_s);
+    if (value_run_) add(kCriticTraining, training, step.critic_training_s);
     add("weights", "all", step.weights_s);
     f.rewards = history_.parts[0];
     if (r_.reference) f.distances = history_.parts[1];
@@ -398,7 +403,7 @@ class Learner {
   const LearningOptions& options_;
   std::vector<std::int64_t> lengths_;
   std::optional<LearningCheckpoints> checkpoints_;
-  TrainingLosses history_;  // of all steps done; parts: histories()
+  TrainingLosses history_;  // of all steps done; parts: kHistories
   std::int64_t first_step_ = 0;
   int generating_ = 1;
   Rollout rollout_;  // of the step; outlives ranks that are at it when the run fails

@@ -52,22 +52,19 @@ CheckpointKeys plan_of_training(CheckpointKeys plan) {
 
 }  // namespace
 
-std::size_t histories(const plan::Reinforcement& r) {
-  return r.has_critic() ? 3 : 2;
-}
-
 LearningCheckpoints::LearningCheckpoints(const plan::Scenario& scenario, const Options& options)
     : scenario_(scenario), options_(options) {
   Beginning beginning = begin_in_folder(scenario, options);
   first_ = beginning.step;
   const plan::Reinforcement& r = scenario.reinforcement;
-  history_.parts.resize(histories(r));
+  history_.parts.resize(kHistories);
   if (first_ == 0) return;
   history_ = beginning.manifest->losses;
   const std::size_t models = 1 + (r.reference ? 1 : 0) + (r.has_critic() ? 1 : 0);
-  if (history_.parts.size() != histories(r) || beginning.manifest->files.size() % models != 0)
+  if (history_.parts.size() < kHistories || beginning.manifest->files.size() % models != 0)
     throw InputError(Diagnostic{checkpoint_path(options_.checkpoint.folder, first_) + "/manifest.json", 0, 0, "",
                                 "is of no run of reinforcement learning", "another folder"});
+  history_.parts.resize(kHistories);
   manifest_ = std::move(beginning.manifest);
 }
 

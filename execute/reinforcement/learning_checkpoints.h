@@ -3,7 +3,7 @@
 // behind it what the reference is and what the critic's update keeps. All else that a step depends on is its number:
 // prompts, lengths and tokens are drawn by it (rollout.h), rewards by a rule keep nothing, a model that rewards is what
 // is drawn for it, other phases get the actor's and the critic's weights. The manifest has mean losses, rewards and
-// distances of all steps, and the critic's losses.
+// distances of all steps.
 #pragma once
 
 #include <cstdint>
@@ -23,8 +23,9 @@ struct SavedModels {
   const PhaseRun* reference = nullptr;
   const PhaseRun* critic = nullptr;
 };
-// The histories of a run behind its losses: rewards, distances, with a critic its losses.
-std::size_t histories(const plan::Reinforcement& r);
+// The histories of a run behind its losses: rewards, distances. A manifest that has more, as those of runs with a
+// critic once had, is read.
+inline constexpr std::size_t kHistories = 2;
 
 class LearningCheckpoints {
  public:
@@ -32,7 +33,7 @@ class LearningCheckpoints {
   LearningCheckpoints(const plan::Scenario& scenario, const Options& options);
 
   std::int64_t first_step() const { return first_; }
-  // Of the steps before: losses; parts: histories().
+  // Of the steps before: losses; parts: kHistories.
   const TrainingLosses& history() const { return history_; }
   bool due(std::int64_t steps_done) const { return checkpoint_due(options_, steps_done); }
   // While all ranks stand, before their first step; nothing without a checkpoint. Throws InputError naming what is torn

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <exception>
 #include <thread>
+#include <utility>
 
 #include "execute/processes/local_world.h"
 #include "execute/program_check.h"
@@ -46,9 +47,10 @@ void AskedSteps::end(int) {
   changed_.notify_all();
 }
 
-PhaseRun::PhaseRun(const PhasePlan& plan, Data& data, AskedSteps& asked, int threads_per_rank, int steps, bool losses,
-                   const Options& options, std::int64_t first_step)
-    : plan_(plan),
+PhaseRun::PhaseRun(std::string name, const PhasePlan& plan, Data& data, AskedSteps& asked, int threads_per_rank,
+                   int steps, bool losses, const Options& options, std::int64_t first_step)
+    : name_(std::move(name)),
+      plan_(plan),
       asked_(asked),
       options_(options),
       grid_(plan.scenario->grid()),
@@ -86,7 +88,8 @@ PhaseRun::~PhaseRun() {
 }
 
 void PhaseRun::fail() {
-  throw RankFailure(world_->failures().report([this](int rank) { return run_->whereabouts(rank); }));
+  const std::string text = world_->failures().report([this](int rank) { return run_->whereabouts(rank); });
+  throw RankFailure(name_.empty() || text.empty() ? text : name_ + ": " + text);
 }
 
 template <class Ready>

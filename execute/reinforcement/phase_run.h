@@ -48,10 +48,10 @@ std::int64_t planned_bytes(const PhasePlan& plan);
 
 class PhaseRun {
  public:
-  // `steps`: what learning rates know of; a step asked for is another, the first of them `first_step`. `losses`: each
-  // step's is taken.
-  PhaseRun(const PhasePlan& plan, Data& data, AskedSteps& asked, int threads_per_rank, int steps, bool losses,
-           const Options& options, std::int64_t first_step = 0);
+  // `name`: what a failure is said to be of; empty: whoever catches it says that. `steps`: what learning rates know of;
+  // a step asked for is another, the first of them `first_step`. `losses`: each step's is taken.
+  PhaseRun(std::string name, const PhasePlan& plan, Data& data, AskedSteps& asked, int threads_per_rank, int steps,
+           bool losses, const Options& options, std::int64_t first_step = 0);
   ~PhaseRun();
   PhaseRun(const PhaseRun&) = delete;
   PhaseRun& operator=(const PhaseRun&) = delete;
@@ -91,6 +91,7 @@ class PhaseRun {
   // By parameter, each element once.
   std::map<std::string, std::vector<Stretch>> stretches(int rank) const;
 
+  const std::string name_;
   PhasePlan plan_;
   AskedSteps& asked_;
   Options options_;

@@ -35,7 +35,8 @@ void HeadedRows::perform(const program::Op& op, std::span<const Out> reads, std:
   const auto rows = static_cast<std::size_t>(e->rows);
   switch (e->part) {
     case CrossEntropyPart::row_max:
-      return std::fill_n(fp32(writes[0]), rows, 0.0F), void();
+      std::fill_n(fp32(writes[0]), rows, 0.0F);
+      return;
     case CrossEntropyPart::exp_sum: {
       float* const sums = fp32(writes[0]);
       std::fill_n(sums, 2 * rows, 0.0F);
@@ -71,6 +72,10 @@ void HeadedRows::backward(const program::CrossEntropy& e, std::span<const Out> r
     const float value = scale * by_row[static_cast<std::size_t>(row)];
     from_float(gradient.type, &value, 1, at + row * bytes);
   }
+}
+
+void HeadedRows::slopes(std::span<float>, const CallContext&) const {
+  REHEARSE_CHECK(false, "a backward pass of what only scores");
 }
 
 void HeadedScoring::set(Rollout* to) {

@@ -25,7 +25,7 @@ class HeadedRows : public RowsOfResponses {
   // After a micro-batch's forward: its rows' numbers; what adds up the loss.
   virtual void use(std::span<const float> numbers, float* loss, const CallContext& c) = 0;
   // The gradient of the loss by a micro-batch's rows' numbers, where there is a backward.
-  virtual void slopes(std::span<float> by_row, const CallContext& c) const = 0;
+  virtual void slopes(std::span<float> by_row, const CallContext& c) const;
 
  private:
   void backward(const program::CrossEntropy& e, std::span<const kernels::Out> reads, kernels::Out gradient,
@@ -42,7 +42,6 @@ class HeadedScoring final : public HeadedRows {
 
  private:
   void use(std::span<const float> numbers, float* loss, const CallContext& c) override;
-  void slopes(std::span<float>, const CallContext&) const override {}
 
   const Of of_;
   Rollout* to_ = nullptr;

@@ -1,5 +1,6 @@
 // What experts do to rows beside their products: biases by group, rows times a number, gpt-oss's gated activation. See
 // cpu_only_calls.h. Work is cut by rows, or for biases' gradients by columns, of which each adds its rows in order.
+#include <algorithm>
 #include <vector>
 
 #include "kernels/cpu/cpu_device.h"

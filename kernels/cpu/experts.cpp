@@ -27,14 +27,11 @@ float expert_scores(const RouterShape& s, const float* logits, float* scores) {
   return total;
 }
 
-// The gradients of scores by the weights, which are themselves, or of a softmax their shares of the sum of all.
-void raw_gradients(const RouterShape& s, const float* d_weights, const std::int32_t* own,
-                   const std::vector<float>& scores, float all, std::vector<float>& d_scores) {
-  float along = 0;
-  for (std::int64_t k = 0; k < s.top_k; ++k) along += d_weights[k] * scores[static_cast<std::size_t>(own[k])] / all;
-  std::fill(d_scores.begin(), d_scores.end(), s.sigmoid ? 0.0F : -along / all);
-  for (std::int64_t k = 0; k < s.top_k; ++k)
-    d_scores[static_cast<std::size_t>(own[k])] += s.sigmoid ? d_weights[k] : d_weights[k] / all;
+// What a token's scores are divided by to be weights: the chosen ones' sum, or of raw weights what makes them scores of
+// all experts, of a softmax the sum of all.
+float weight_divisor(const RouterShape& s, float chosen, float all) {
+  if (!s.raw) return chosen;
+  return s.sigmoid ? 1 : all;
 }
 
 // The numbers of the experts that a token may choose: those of its best groups, in the order of the groups.
@@ -75,11 +72,11 @@ void CpuKernels::router_gate(const RouterShape& s, const float* logits, float* w
       float total = 0;
       for (std::int64_t k = 0; k < s.top_k; ++k)
         total += scores[static_cast<std::size_t>(order[static_cast<std::size_t>(k)])];
+      const float divisor = weight_divisor(s, total, all);
       for (std::int64_t k = 0; k < s.top_k; ++k) {
         const std::int32_t e = order[static_cast<std::size_t>(k)];
         chosen[t * s.top_k + k] = e;
-        // A score that is not scaled is of all experts: of a softmax its share.
-        weights[t * s.top_k + k] = scores[static_cast<std::size_t>(e)] / (!s.raw ? total : s.sigmoid ? 1 : all);
+        weights[t * s.top_k + k] = scores[static_cast<std::size_t>(e)] / divisor;
       }
     }
   });
@@ -103,9 +100,9 @@ void CpuKernels::router_place(const RouterShape& s, const std::int32_t* chosen, 
     }
 }
 
-// With scores s, weights w_i = s_i / sum of the chosen: ds_i = (dw_i - sum of dw w) / that sum. The auxiliary loss is
-// of q = s / sum of all: ds_e += (dq_e - sum of dq q) / that sum. Of a softmax, s = exp(logit - top) and dlogit = s ds;
-// of a sigmoid, dlogit = s (1 - s) ds.
+// With scores s, weights w_i = s_i / z: ds_i = dw_i / z, less (sum of dw w) / z of those scores whose sum is z: the
+// chosen ones, all, or where z is 1 none. The auxiliary loss is of q = s / sum of all: ds_e += (dq_e - sum of dq q) /
+// that sum. Of a softmax, s = exp(logit - top) and dlogit = s ds; of a sigmoid, dlogit = s (1 - s) ds.
 void CpuKernels::router_gate_backward(const RouterShape& s, double aux, const float* d_weights, const float* logits,
                                       const std::int32_t* chosen, const float* loads, float* d_logits) {
   pool_.ranges(s.tokens, 16, [&](std::int64_t begin, std::int64_t end, int) {
@@ -117,10 +114,12 @@ void CpuKernels::router_gate_backward(const RouterShape& s, double aux, const fl
       const auto score = [&](std::int64_t k) { return scores[static_cast<std::size_t>(own[k])]; };
       float total = 0, dot = 0;
       for (std::int64_t k = 0; k < s.top_k; ++k) total += score(k);
-      for (std::int64_t k = 0; k < s.top_k; ++k) dot += dw[k] * score(k) / total;
-      std::fill(d_scores.begin(), d_scores.end(), 0.0F);
-      for (std::int64_t k = 0; k < s.top_k; ++k) d_scores[static_cast<std::size_t>(own[k])] = (dw[k] - dot) / total;
-      if (s.raw) raw_gradients(s, dw, own, scores, all, d_scores);
+      const float z = weight_divisor(s, total, all);
+      for (std::int64_t k = 0; k < s.top_k; ++k) dot += dw[k] * score(k) / z;
+      const float others = s.raw && !s.sigmoid ? -dot / z : 0.0F;
+      std::fill(d_scores.begin(), d_scores.end(), others);
+      for (std::int64_t k = 0; k < s.top_k; ++k)
+        d_scores[static_cast<std::size_t>(own[k])] = s.raw ? others + dw[k] / z : (dw[k] - dot) / z;
       if (loads) {
         double mean = 0;
         for (std::size_t e = 0; e < scores.size(); ++e) mean += aux * loads[e] * scores[e] / all;

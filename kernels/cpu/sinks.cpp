@@ -1,6 +1,6 @@
 // Sinks of attention: see cpu_only_calls.h. Work is cut by rows; a sink's gradient adds its rows in their order.
+#include <algorithm>
 #include <cmath>
-#include <vector>
 
 #include "kernels/cpu/cpu_device.h"
 

@@ -288,9 +288,14 @@ __global__ void __launch_bounds__(kPlaceThreads)
   }
 }
 
+void require_scaled(const RouterShape& s) {
+  REHEARSE_REQUIRE(!s.raw, "a router on GPUs scales its weights to add to 1");
+}
+
 }  // namespace
 
 void CudaDevice::router_gate(const RouterShape& s, In logits, float* weights, std::int32_t* chosen) {
+  require_scaled(s);
   const auto shared = static_cast<std::size_t>(kRouterWarps * router_room(s));
   by_type({logits}, [&]<class T>() {
     launch(router_gate_kernel<T>, grid_of(ceil_div(s.tokens, kRouterWarps)), dim3(32, kRouterWarps), shared, stream_, s,
@@ -299,6 +304,7 @@ void CudaDevice::router_gate(const RouterShape& s, In logits, float* weights, st
 }
 
 void CudaDevice::router_weights(const RouterShape& s, In logits, const std::int32_t* chosen, float* weights) {
+  require_scaled(s);
   by_type({logits}, [&]<class T>() {
     launch(router_weights_kernel<T>, grid_of(ceil_div(s.tokens, kPlaceThreads)), kPlaceThreads, 0, stream_, s,
            Source<T>(logits), chosen, weights);
@@ -308,6 +314,7 @@ void CudaDevice::router_weights(const RouterShape& s, In logits, const std::int3
 void CudaDevice::router_gate_backward(const RouterShape& s, double aux, const float* d_weights, In logits,
                                       const std::int32_t* chosen, const float* loads, const float* loss_scale,
                                       Out d_logits) {
+  require_scaled(s);
   const auto shared = static_cast<std::size_t>(kRouterWarps * router_room(s));
   by_type({logits}, [&]<class T>() {
     launch(router_backward_kernel<T>, grid_of(ceil_div(s.tokens, kRouterWarps)), dim3(32, kRouterWarps), shared,

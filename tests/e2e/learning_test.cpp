@@ -126,8 +126,8 @@ plan: {micro_batch: 2, expert: 2}
 training: {global_batch: 16, seq_len: 16, precision: fp32}
 reinforcement: {prompts: 8, samples: 4, prompt_tokens: 4, response_tokens: 8, packing: false, offload: false}
 )");
-  for (const char* set : {"plan.pipeline=1", "plan.pipeline=2", "plan.zero=1", "reinforcement.generation.tensor=2",
-                          "reinforcement.generation.gpus=2"}) {
+  for (const char* set : {"plan.pipeline=1", "plan.pipeline=2", "plan.zero=1", "model.bias=true",
+                          "reinforcement.generation.tensor=2", "reinforcement.generation.gpus=2"}) {
     const Outcome simulated = run({"simulate", file, "--set", set, "--calibration", "a100-sxm-80g", "--json"}),
                   performed = run({"execute", file, "--set", set, "--steps", "1", "--json"});
     ASSERT_EQ(simulated.status, 0) << set << simulated.err;

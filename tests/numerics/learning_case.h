@@ -1,6 +1,9 @@
 // A small scenario of reinforcement learning, performed as the command does it.
 #pragma once
 
+#include <gtest/gtest.h>
+
+#include <cstddef>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -71,6 +74,42 @@ inline Learnt learn(const Case& of, int steps = kSteps, execute::LearningOptions
                                    plan(phases.update), phases.response_lengths},
                                   options);
   return learnt;
+}
+
+// The same tokens, and numbers that are near each other: `numbers` is called with each response and the one it must be
+// like, and losses are as near as is said, both models'.
+template <class Numbers>
+void expect_alike(const Learnt& learnt, const Learnt& one, const Numbers& numbers, double losses_near,
+                  double value_losses_near) {
+  const auto expect_losses_near = [](const std::vector<double>& are, const std::vector<double>& expected, double near,
+                                     std::size_t step) {
+    ASSERT_EQ(are.size(), expected.size());
+    for (std::size_t u = 0; u < expected.size(); ++u)
+      EXPECT_NEAR(are[u], expected[u], near) << "step " << step << " update " << u;
+  };
+  ASSERT_EQ(learnt.rollouts.size(), one.rollouts.size());
+  for (std::size_t step = 0; step < one.rollouts.size(); ++step) {
+    for (std::size_t i = 0; i < one.rollouts[step].sequences.size(); ++i) {
+      const execute::Response &is = learnt.rollouts[step].sequences[i], &expected = one.rollouts[step].sequences[i];
+      ASSERT_EQ(is.tokens, expected.tokens) << "step " << step << " sequence " << i;
+      numbers(is, expected);
+    }
+    expect_losses_near(learnt.losses[step], one.losses[step], losses_near, step);
+    expect_losses_near(learnt.value_losses[step], one.value_losses[step], value_losses_near, step);
+  }
+}
+
+// By the rule of kLearning any token is right one time in three: at first rewards are as if drawn, and at last high.
+inline void expect_rewards_rise(const Learnt& learnt) {
+  const std::vector<double>& rewards = learnt.outcome.result.reinforcement.rewards;
+  ASSERT_GE(rewards.size(), 5U);
+  const auto mean = [](auto begin, auto end) {
+    double sum = 0;
+    for (auto i = begin; i != end; ++i) sum += *i / static_cast<double>(end - begin);
+    return sum;
+  };
+  EXPECT_NEAR(mean(rewards.begin(), rewards.begin() + 3), 1.0 / 3, 0.05);
+  EXPECT_GT(mean(rewards.end() - 5, rewards.end()), 0.9);
 }
 
 }  // namespace rehearse::numerics

@@ -17,15 +17,7 @@
 namespace rehearse::numerics {
 
 inline PlainGpt<double> plain_model(const plan::Scenario& scenario) {
-  const model::Model& m = scenario.model;
-  GptShape shape{m.layers,     m.hidden, m.heads,       m.kv_heads,        m.head_dim,
-                 m.ffn_hidden, m.vocab,  m.max_seq_len, m.tied_embeddings, m.bias};
-  if (m.position == model::Position::rope) shape.rope = m.rotated();
-  shape.rms_norms = m.norm == model::NormKind::rmsnorm, shape.head_norms = m.qk_norm;
-  shape.window = m.sliding_window, shape.alibi = m.position == model::Position::alibi;
-  shape.experts = m.experts, shape.experts_per_token = m.experts_per_token;
-  shape.expert_ffn_hidden = m.expert_ffn_hidden, shape.shared_ffn_hidden = m.shared_experts * m.shared_ffn_hidden;
-  return {shape, initial_values(scenario)};
+  return {plain_shape(scenario), initial_values(scenario)};
 }
 
 // The tokens of a response, one after the other, by a forward pass over all before.

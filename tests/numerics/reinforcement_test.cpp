@@ -159,20 +159,13 @@ INSTANTIATE_TEST_SUITE_P(
     plain_case_name);
 
 void expect_same(const Learnt& learnt, const Learnt& one) {
-  ASSERT_EQ(learnt.rollouts.size(), one.rollouts.size());
-  for (std::size_t step = 0; step < one.rollouts.size(); ++step) {
-    for (std::size_t i = 0; i < one.rollouts[step].sequences.size(); ++i) {
-      const execute::Response &is = learnt.rollouts[step].sequences[i], &expected = one.rollouts[step].sequences[i];
-      ASSERT_EQ(is.tokens, expected.tokens) << "step " << step << " sequence " << i;
-      for (std::size_t t = 0; t < is.chosen.size(); ++t) {
-        EXPECT_NEAR(is.chosen[t], expected.chosen[t], 1e-5);
-        EXPECT_NEAR(is.reference[t], expected.reference[t], 1e-5);
-      }
+  const auto numbers = [](const execute::Response& is, const execute::Response& expected) {
+    for (std::size_t t = 0; t < is.chosen.size(); ++t) {
+      EXPECT_NEAR(is.chosen[t], expected.chosen[t], 1e-5);
+      EXPECT_NEAR(is.reference[t], expected.reference[t], 1e-5);
     }
-    ASSERT_EQ(learnt.losses[step].size(), one.losses[step].size());
-    for (std::size_t u = 0; u < one.losses[step].size(); ++u)
-      EXPECT_NEAR(learnt.losses[step][u], one.losses[step][u], 1e-5) << "step " << step << " update " << u;
-  }
+  };
+  expect_alike(learnt, one, numbers, 1e-5, 1e-5);
 }
 
 // Whatever the grid, the tokens are those of one rank and the losses, too.
@@ -311,15 +304,7 @@ TEST(Learning, RewardsRise) {
                  "reinforcement.generation.sequences=64", "plan.micro_batch=16", "reinforcement.epochs=1",
                  "reinforcement.kl=0", "reinforcement.clip=0.2", "training.weight_decay=0", "training.clip=1",
                  "training.lr=5e-3"});
-  const Learnt learnt = learn(of, 60);
-  const std::vector<double>& rewards = learnt.outcome.result.reinforcement.rewards;
-  const auto mean = [](auto begin, auto end) {
-    double sum = 0;
-    for (auto i = begin; i != end; ++i) sum += *i / static_cast<double>(end - begin);
-    return sum;
-  };
-  EXPECT_NEAR(mean(rewards.begin(), rewards.begin() + 3), 1.0 / 3, 0.05);  // any token is right one time in three
-  EXPECT_GT(mean(rewards.end() - 5, rewards.end()), 0.9);
+  expect_rewards_rise(learn(of, 60));
 }
 
 TEST(Learning, ARankThatThrowsEndsTheRunWithItsNameAndPlace) {
