@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <cctype>
 #include <set>
 
 #include "sim/base/diagnostics.h"
@@ -94,7 +95,12 @@ namespace {
 bool names(const std::string& assignment, const std::string& key) {
   const std::string of = assignment.substr(0, assignment.find('='));
   if (of == key) return true;
-  return key.starts_with(of + ".") && assignment.find(key.substr(of.size() + 1) + ":") != std::string::npos;
+  if (!key.starts_with(of + ".")) return false;
+  const std::string leaf = key.substr(of.size() + 1) + ":";
+  for (std::size_t at = assignment.find(leaf); at != std::string::npos; at = assignment.find(leaf, at + 1))
+    if (at > 0 && assignment[at - 1] != '_' && std::isalnum(static_cast<unsigned char>(assignment[at - 1])) == 0)
+      return true;
+  return false;
 }
 
 }  // namespace

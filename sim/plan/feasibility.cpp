@@ -357,7 +357,7 @@ class Rules {
     }
     if (!all_sound("plan.tensor", "plan.sequence_parallel")) return;
     const std::int64_t t = s_.plan.tensor;
-    if (t == 1) s_.plan.sequence_parallel = false;
+    if (t == 1) s_.plan.sequence_parallel = s_.plan.async_tensor_parallel = false;
     if (s_.plan.sequence_parallel && training.seq_len % t != 0) {
       key("sequence_parallel")
           .error(fmt::format("sequence_parallel needs seq_len = {} divisible by tensor = {}; nearest seq_len: {}",

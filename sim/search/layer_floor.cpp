@@ -281,10 +281,6 @@ std::int64_t shard(std::int64_t bytes, bool sharded, std::int64_t shards) {
   return sharded ? bytes / std::max<std::int64_t>(shards, 1) : bytes;
 }
 
-}  // namespace
-
-namespace {
-
 // With layers 0 to 3, if those between the first and the last are alike; weights in 8 bits have unlike gradients.
 std::optional<plan::Scenario> with_few_layers(const plan::Scenario& scenario) {
   constexpr std::int64_t kFew = 4;

@@ -82,6 +82,7 @@ class Numbers {
     batch_ = bind("training.global_batch", scenario.training.global_batch);
     zero_ = bind("plan.zero", p.zero);
     zero_group_ = bind("plan.zero_group", 0);
+    async_ = bind("plan.async_tensor_parallel", 0);
     sequence_ = bind("plan.sequence_parallel", p.sequence_parallel ? 1 : 0);
     order_ = bind("plan.rank_order", 0);
     layers_ = bind("plan.layers_per_stage", 0);
@@ -95,7 +96,8 @@ class Numbers {
     if (!has(gpus_) || !has(tensor_)) return true;
     const std::int64_t gpus = number(gpus_), t = number(tensor_);
     if (gpus % t != 0) return false;
-    if (has(sequence_) && t == 1 && sequence_.key != nullptr && !first(sequence_)) return false;
+    for (const Bound* of_groups : {&sequence_, &async_})
+      if (has(*of_groups) && t == 1 && of_groups->key != nullptr && !first(*of_groups)) return false;
     if (!has(context_)) return true;
     const std::int64_t cp = number(context_);
     if (gpus % (t * cp) != 0) return false;
@@ -175,7 +177,7 @@ class Numbers {
 
   const plan::Scenario& scenario_;
   Bound gpus_, tensor_, pipeline_, context_, expert_, expert_tensor_, chunks_, schedule_, micro_batch_, batch_, zero_,
-      zero_group_, sequence_, order_, layers_;
+      zero_group_, sequence_, async_, order_, layers_;
 };
 
 }  // namespace
@@ -298,7 +300,7 @@ bool is_separate_from_layers(const std::string& key) {
 }
 
 bool follows(const std::string& key, const std::string& other) {
-  if (other == "plan.sequence_parallel") return key == "plan.tensor";
+  if (other == "plan.sequence_parallel" || other == "plan.async_tensor_parallel") return key == "plan.tensor";
   if (other == "plan.zero") return key == "plan.tensor" || key == "plan.context" || key == "plan.pipeline";
   const auto of_stages = [](const std::string& k) {
     return k == "plan.pipeline" || k == "plan.schedule" || k == "plan.chunks";

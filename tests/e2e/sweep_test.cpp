@@ -218,6 +218,9 @@ TEST(SweepConflict, AKeyIsSweptOrSet) {
   const Outcome within = run({"simulate", "gpt-tiny-ddp", "--sweep", "plan.zero=0,1", "--set", "plan={zero: 2}"});
   EXPECT_EQ(within.status, 2) << within.out;
   EXPECT_TRUE(has(within.err, "plan.zero is fixed too, by --set plan={zero: 2}")) << within.err;
+  const Outcome another =
+      run({"simulate", "gpt-tiny-ddp", "--sweep", "plan.tensor=1,2", "--set", "plan={expert_tensor: 1}"});
+  EXPECT_FALSE(has(another.err, "is fixed too")) << another.err;
   EXPECT_EQ(run({"simulate", "gpt-tiny-ddp", "--sweep", "plan.zero=0,1", "--set", "plan={micro_batch: 1}"}).status, 0);
 }
 

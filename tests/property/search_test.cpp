@@ -111,6 +111,11 @@ TEST(Search, SchedulesAndChunksToo) {
                      "plan.micro_batch=1", "plan.recompute=none"});
 }
 
+TEST(Search, ProductsBesideTheirCollectivesToo) {
+  expect_best(kGpt, {"plan.context=1", "plan.schedule=1f1b", "plan.recompute=none", "plan.chunks=1",
+                     "plan.sequence_parallel=true", "plan.async_tensor_parallel=true", "plan.micro_batch=1"});
+}
+
 TEST(Search, ExpertsToo) {
   expect_best(
       "model: {family: moe, layers: 2, hidden: 256, heads: 4, expert_ffn_hidden: 512, vocab: 1024, experts: 8, "
