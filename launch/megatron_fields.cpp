@@ -158,6 +158,23 @@ void add_experts(Said& said, const model::Model& m, std::vector<Argument>& out) 
     out.push_back({"moe-layer-freq", fmt::format("([0]*{}+[1]*{})", m.dense_layers, m.layers - m.dense_layers)});
 }
 
+// Of "([0,1,0,1])", a layer each, 1 where there are experts: of how many layers the last one has them, and no other; 0
+// if that is not so.
+std::int64_t experts_every(std::string_view list) {
+  std::vector<char> layers;
+  for (const char c : list) {
+    if (c == '0' || c == '1')
+      layers.push_back(c);
+    else if (std::string_view("([, ])").find(c) == std::string_view::npos)
+      return 0;
+  }
+  const auto first = std::find(layers.begin(), layers.end(), '1');
+  const std::int64_t every = first - layers.begin() + 1;
+  for (std::size_t i = 0; i < layers.size(); ++i)
+    if ((layers[i] == '1') != ((static_cast<std::int64_t>(i) + 1) % every == 0)) return 0;
+  return first == layers.end() ? 0 : every;
+}
+
 }  // namespace
 
 void megatron_model_arguments(Said& said, std::vector<Argument>& out) {
@@ -268,7 +285,7 @@ void take_megatron_model(Taken& taken) {
     return;
   }
   for (const FieldRow& row : megatron_model_rows()) taken.row(row);
-  const bool experts = taken.has("num-experts"), swiglu = taken.flag("swiglu");
+  const bool experts = taken.has("num-experts"), oai = taken.flag("quick-geglu"), swiglu = taken.flag("swiglu") || oai;
   const bool relu = taken.flag("squared-relu"), latent = taken.flag("multi-latent-attention");
   const auto number_of = [&](const char* key) {
     std::int64_t value = 0;
@@ -285,7 +302,20 @@ void take_megatron_model(Taken& taken) {
                        : swiglu ? "swiglu"
                                 : "num-layers"));
   if (experts && !swiglu) taken.assume("experts with gated feed-forward layers (swiglu), the only ones of family moe");
-  taken.put("model.activation", dense_swiglu ? "swiglu" : relu ? "squared_relu" : "gelu", taken.find("swiglu"));
+  taken.put("model.activation",
+            oai            ? "swiglu_oai"
+            : dense_swiglu ? "swiglu"
+            : relu         ? "squared_relu"
+                           : "gelu",
+            taken.find(oai ? "quick-geglu" : "swiglu"));
+  // gpt-oss's: what is added to the values, and where they are cut off (--quick-geglu alone has neither).
+  for (const auto& [key, ours] : {std::pair{"glu-linear-offset", "1.0"}, {"activation-func-clamp-value", "7.0"}})
+    if (const auto given = taken.text(key); oai && given.value_or("") != ours)
+      taken.assume(fmt::format("--{} {}, which activation swiglu_oai has", key, ours));
+  if (const auto softmax = taken.text("softmax-type"); softmax == "learnable")
+    taken.put("model.attention_sinks", "true", taken.find("softmax-type"));
+  taken.row({"model.nope_every", "no-rope-freq", Mapped::integer});
+  taken.row({"model.weigh_expert_inputs", "moe-apply-probs-on-input", Mapped::flag});
   if (!taken.given("model.ffn_hidden")) {
     const double width = 4.0 * static_cast<double>(number_of("model.hidden")) * (dense_swiglu ? 2.0 / 3.0 : 1.0);
     // Megatron-LM, validate_args: 4 x hidden; with swiglu two thirds of it, in multiples of 64.
@@ -366,7 +396,9 @@ void take_megatron_model(Taken& taken) {
     taken.put("model.shared_ffn_hidden", fmt::format("{}", *width), taken.find("moe-shared-expert-intermediate-size"));
   }
   if (const auto frequency = taken.text("moe-layer-freq"); frequency && *frequency != "1") {
-    // "([0]*3+[1]*58)": layers without experts first.
+    // "([0]*3+[1]*58)": layers without experts first; "([0,1,0,1])": the last of each so many has them.
+    if (const std::int64_t every = experts_every(*frequency); every > 1)
+      return taken.put("model.experts_every", fmt::format("{}", every), taken.find("moe-layer-freq"));
     std::int64_t dense = 0;
     const std::string head = "([0]*";
     const std::size_t plus = frequency->find("+[1]*");
@@ -374,8 +406,9 @@ void take_megatron_model(Taken& taken) {
       std::from_chars(frequency->data() + head.size(), frequency->data() + plus, dense);
     if (dense < 1)
       taken.error(*taken.find("moe-layer-freq"),
-                  fmt::format("{} is not available, expected ([0]*N+[1]*M)", detail::shown(*frequency)),
-                  "layers without experts have to be the first ones");
+                  fmt::format("{} is not available, expected ([0]*N+[1]*M), or a list as ([0,1,0,1])",
+                              detail::shown(*frequency)),
+                  "layers without experts have to be the first ones, or those between every so many-th");
     else
       taken.put("model.dense_layers", fmt::format("{}", dense), taken.find("moe-layer-freq"));
   }

@@ -87,7 +87,10 @@ Section titan_parallelism(Said& said) {
   if (p.tensor > 1 && !p.sequence_parallel)
     said.left_out("plan.sequence_parallel", "false: tensor parallelism of torchtitan has it");
   if (p.tensor == 1 && p.sequence_parallel) said.left_out("plan.sequence_parallel", "true, without tensor parallelism");
-  if (p.async_tensor_parallel) add("enable_async_tensor_parallel", "true");
+  if (p.async_tensor_parallel && said.scenario().framework.name != "torch-fsdp2-compile")
+    said.left_out("plan.async_tensor_parallel", "true: torchtitan has it with compile alone");
+  else if (p.async_tensor_parallel)
+    add("enable_async_tensor_parallel", "true");
   add("pipeline_parallel_degree", fmt::format("{}", p.pipeline));
   if (p.pipeline > 1) {
     const std::string schedule = said.value("plan.schedule");
@@ -560,6 +563,10 @@ Imported import_torchtitan(const std::string& file, const std::string& text, con
   }
   taken.find("lr_scheduler.decay_ratio");
   const bool compiled = taken.flag("compile.enable") || taken.flag("training.compile");
+  // torchtitan/distributed/tensor_parallel.py, maybe_enable_async_tp.
+  if (!compiled && taken.value_of("plan.async_tensor_parallel") == "true")
+    taken.error(*taken.find("parallelism.enable_async_tensor_parallel"), "torchtitan has it with compile alone",
+                "[compile] enable = true");
   return taken.finish("torchtitan-toml", hints, titan_profile(compiled));
 }
 

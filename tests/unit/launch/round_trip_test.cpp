@@ -345,6 +345,39 @@ TEST(Megatron, FirstWeightsAreBroadcastWhereEachReplicaDrawsItsOwn) {
   }
 }
 
+// torchtitan has asynchronous tensor parallelism with compile alone.
+TEST(Torchtitan, CompilesWhatIsAsynchronous) {
+  const Written base(
+      "async.yaml",
+      "rehearse: 1\nname: async\nmodel: llama3-8b\ncluster: {topology: dgx-h100, gpus: 64}\n"
+      "plan: {micro_batch: 1, tensor: 4, zero: 3, sequence_parallel: true, async_tensor_parallel: true}\n"
+      "training: {global_batch: 512, seq_len: 4096}\n");
+  const auto exported = [&](const char* framework) {
+    return export_plan("torchtitan-toml",
+                       plan::read_scenario(base.path, {std::string("framework=") + framework}, REHEARSE_SOURCE_DIR), 8);
+  };
+  const std::string line = "enable_async_tensor_parallel = true";
+  const Exported compiled = exported("torch-fsdp2-compile"), eager = exported("torch-fsdp2");
+  EXPECT_NE(compiled.text.find(line), std::string::npos);
+  EXPECT_EQ(eager.text.find(line), std::string::npos);
+  EXPECT_TRUE(std::any_of(eager.left_out.begin(), eager.left_out.end(),
+                          [](const LeftOut& one) { return one.key == "plan.async_tensor_parallel"; }));
+  std::string asked = eager.text;
+  asked.insert(asked.find("tensor_parallel_degree"), line + "\n");
+  EXPECT_THROW(import_plan("eager.toml", asked, {}), InputError);
+}
+
+// Sinks, layers without rotation, experts in every second layer, gpt-oss's activation.
+TEST(Megatron, ReadsBackModelsWhoseLayersDiffer) {
+  const Written base("layers.yaml",
+                     "rehearse: 1\nname: layers\nmodel: gpt-oss-20b\nframework: megatron-core\n"
+                     "cluster: {topology: dgx-h100, gpus: 64}\nplan: {micro_batch: 1, expert: 8}\n"
+                     "training: {global_batch: 512, seq_len: 4096}\n");
+  for (const std::string model : {"gpt-oss-20b", "{preset: llama4-maverick, attention_chunk: 0}"})
+    EXPECT_TRUE(there_and_back("megatron", plan::read_scenario(base.path, {"model=" + model}, REHEARSE_SOURCE_DIR)))
+        << model;
+}
+
 // What Megatron-LM has a flag for is never among what is left out.
 TEST(Megatron, SaysItsOwnPlansInFull) {
   const plan::Scenario s = plan::read_scenario(
