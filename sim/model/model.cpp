@@ -118,6 +118,11 @@ std::int64_t ffn_weights(const Model& model, std::int64_t layer, bool all) {
   return model.hidden * (model.experts + matrices * (routed + model.shared_experts * model.shared_ffn_hidden));
 }
 
+// Of an expert's two products.
+std::int64_t biases_of_expert(const Model& model) {
+  return ffn_inputs(model) * model.expert_ffn_hidden + model.hidden;
+}
+
 // Weights of BERT's heads but for the decoder, which is the embedding's table (Devlin et al. 2019, arXiv 1810.04805,
 // section 3.1; google-research/bert run_pretraining.py, get_masked_lm_output and get_next_sentence_output): a product
 // that each predicted token goes through before the decoder, and of each sequence's first token the pooler and the two
@@ -151,14 +156,8 @@ double token_multiply_adds(const Model& model, std::int64_t seq_len) {
   const double attention =
       static_cast<double>(seq_len) * static_cast<double>(model.heads * (model.head_dim + model.value_dim()));
   const std::int64_t blocks = model.blocks();
-  const std::int64_t routed = model.family == Family::moe ? model.expert_layers() : 0;
   double ffn = 0;
-  if (routed < blocks)
-    ffn += static_cast<double>(blocks - routed) *
-           static_cast<double>((ffn_inputs(model) + 1) * model.hidden * model.ffn_hidden);
-  std::int64_t first = 0;
-  while (routed > 0 && !model.has_experts(first)) ++first;
-  if (routed > 0) ffn += static_cast<double>(routed) * static_cast<double>(ffn_weights(model, first, false));
+  for (std::int64_t layer = 0; layer < blocks; ++layer) ffn += static_cast<double>(ffn_weights(model, layer, false));
   // Of every module of multi-token prediction what joins two rows, and the vocabulary product again.
   ffn += static_cast<double>(model.mtp_depth) * (static_cast<double>(joining_weights(model)) + head);
   if (model.windowed(seq_len) || model.chunked(seq_len)) {
@@ -230,10 +229,10 @@ std::int64_t layer_parameters(const Model& model, std::int64_t layer, bool all) 
       (model.has_qkv_bias() ? model.qkv_width() : 0) + (model.bias ? h : 0) +
       (model.has_mlp_bias() && !model.has_experts(layer) ? ffn_inputs(model) * model.ffn_hidden + h : 0);
   // Of a router, and of each expert's two products.
-  const std::int64_t expert_biases = model.bias && model.has_experts(layer)
-                                         ? model.experts + (all ? model.experts : model.experts_per_token) *
-                                                               (ffn_inputs(model) * model.expert_ffn_hidden + h)
-                                         : 0;
+  const std::int64_t expert_biases =
+      model.bias && model.has_experts(layer)
+          ? model.experts + (all ? model.experts : model.experts_per_token) * biases_of_expert(model)
+          : 0;
   const std::int64_t sinks = model.attention_sinks ? model.heads : 0;
   const std::int64_t norms = model.parallel_block == ParallelBlock::one_norm ? 1 : model.post_norms ? 4 : 2;
   const std::int64_t latent_norms = model.latent_attention() ? model.q_lora_rank + model.kv_lora_rank : 0;
@@ -385,6 +384,12 @@ double adapted_multiply_adds(const Model& model, std::int64_t seq_len, const Ada
 
 std::int64_t layer_parameter_count(const Model& model, std::int64_t layer) {
   return layer_parameters(model, layer, true);
+}
+
+std::int64_t routed_parameter_count(const Model& model, std::int64_t layer) {
+  if (!model.has_experts(layer)) return 0;
+  return model.experts * ((ffn_inputs(model) + 1) * model.hidden * model.expert_ffn_hidden +
+                          (model.bias ? biases_of_expert(model) : 0));
 }
 
 std::int64_t parameter_count(const Model& model, std::int64_t vocab) {

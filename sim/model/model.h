@@ -94,7 +94,7 @@ struct Model {
                dense_layers = 0;
   // The experts are in so many equal groups, and a token's are of groups_per_token of these.
   std::int64_t expert_groups = 1, groups_per_token = 1;
-  std::int64_t experts_every = 1;  // of so many layers behind the dense ones the last one has experts
+  std::int64_t experts_every = 1;  // of so many layers, from the first on, the last has experts, if it is not dense
   // What goes into a token's one expert is multiplied by its score, as it is, and not what comes out (Llama 4).
   bool weigh_expert_inputs = false;
   Router router = Router::softmax;
@@ -291,6 +291,8 @@ struct Adapters {
 std::int64_t parameter_count(const Model& model, std::int64_t vocab = 0);
 // Of layer `layer`, from 0; those of gpt and llama are alike.
 std::int64_t layer_parameter_count(const Model& model, std::int64_t layer = 0);
+// Of these, those of routed experts, which may be spread over ranks.
+std::int64_t routed_parameter_count(const Model& model, std::int64_t layer);
 // What a token's forward pass uses of them: of the routed experts those that it is sent to.
 std::int64_t active_parameter_count(const Model& model);
 // Of the adapters of a gpt, llama or moe: rank (in + out) for each product, of all experts.

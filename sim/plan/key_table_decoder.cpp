@@ -88,8 +88,9 @@ std::vector<Key> llama_like_keys() {
        .min = 0,
        .max = 1 << 27,
        .families = "llama moe",
-       .meaning = "tokens of the chunks that a sequence is cut into, of which each is attended to by its own tokens "
-                  "alone, in layers that rotate (Llama 4: 8192); 0: there are none",
+       .meaning =
+           "a sequence is cut into chunks of so many tokens, and a token attends to those of its own chunk alone, "
+           "but in layers of `nope_every` (Llama 4: 8192); 0: no chunks",
        .example = "8192",
        .related = "model.nope_every model.sliding_window",
        .field = &model::Model::attention_chunk},
@@ -99,8 +100,8 @@ std::vector<Key> llama_like_keys() {
        .min = 0,
        .max = 1 << 14,
        .families = "llama moe",
-       .meaning = "of so many layers the last one rotates nothing (NoPE: Llama 4 and SmolLM3 4), and has no chunks; 0: "
-                  "all rotate",
+       .meaning = "of so many layers, counted from the first, the last one has no rotary embedding (NoPE: Llama 4 and "
+                  "SmolLM3 4) and attends to the whole sequence; 0: all rotate",
        .example = "4",
        .related = "model.position model.attention_chunk",
        .field = &model::Model::nope_every},

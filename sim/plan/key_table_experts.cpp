@@ -92,7 +92,8 @@ std::vector<Key> expert_keys() {
        .min = 1,
        .max = 1 << 14,
        .families = "moe",
-       .meaning = "of so many layers the last one has experts (Llama 4 Maverick 2), the others a feed-forward layer of "
+       .meaning = "of so many layers, counted from the first, the last one has experts (Llama 4 Maverick 2), the "
+                  "others a feed-forward layer of "
                   "width `ffn_hidden`; 1: all behind `dense_layers`",
        .example = "2",
        .related = "model.dense_layers model.ffn_hidden",

@@ -47,9 +47,12 @@ void check_narrow_and_again(const Sections& sections, const Scenario& s) {
   const Node &plan = sections.plan, &training = sections.training;
   if (s.plan.recompute_norms) of_norms(plan.get("recompute_norms"), s);
   if (s.plan.recompute_expert_activation) has_experts(plan.get("recompute_expert_activation"), s);
-  if (s.plan.weigh_in_experts != s.framework.weighs_in_experts) has_experts(plan.get("weigh_in_experts"), s);
-  if (s.plan.weigh_in_experts && s.model.weigh_expert_inputs && plan.has("weigh_in_experts"))
-    plan.get("weigh_in_experts").error("weigh_expert_inputs: scores multiply what goes into experts", "leave it out");
+  if (s.plan.weigh_in_experts && plan.has("weigh_in_experts")) {  // what a framework does by itself has no place
+    const Node key = plan.get("weigh_in_experts");
+    if (!s.framework.weighs_in_experts) has_experts(key, s);
+    if (s.model.weigh_expert_inputs)
+      key.error("weigh_expert_inputs: scores multiply what goes into experts", "leave it out");
+  }
   if (s.training.fp8_dispatch) of_dispatch(training.get("fp8_dispatch"), s);
   if (s.training.fp8_activation_input) {
     const Node key = training.get("fp8_activation_input");

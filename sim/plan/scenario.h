@@ -79,6 +79,12 @@ struct Scenario {
   std::vector<JobBeside> jobs;  // cluster.jobs; where they run is in cluster.overrides
 
   RankGrid grid() const;
+  // Whether what is sharded of trained parameters is the fp32 values themselves, without 16-bit ones beside them
+  // (FrameworkProfile::fp32_shards).
+  bool shards_in_fp32() const {
+    return framework.fp32_shards && training.precision != Precision::fp32 && !plan.served() && plan.zero == 3 &&
+           plan.data * plan.context > plan.replicas && !plan.offload_optimizer && !plan.offload_parameters;
+  }
 };
 
 // Another whole job on the scenario's cluster. Its own cluster section says no more than how many GPUs it has.

@@ -115,9 +115,8 @@ void check_deterministic(const Sections& sections, const Scenario& scenario);
 void choose_deterministic(Scenario& scenario);
 // optimizer_rules.cpp: which plans an optimizer of whole tensors goes with.
 void check_optimizer(const Node& training, const Scenario& scenario);
-// tensor_rules.cpp: what plan.async_tensor_parallel needs; without a tensor group it is false. `sound`: no problem of
-// that key was reported.
-void check_async_tensor(const Node& plan, Scenario& scenario, const std::function<bool(const char*)>& sound);
+// tensor_rules.cpp: what plan.async_tensor_parallel needs. `sound`: no problem of that key was reported.
+void check_async_tensor(const Node& plan, const Scenario& scenario, const std::function<bool(const char*)>& sound);
 // adapter_rules.cpp: where low-rank adaptation is not available.
 void check_adapters(const Node& training, const Scenario& scenario, const std::function<bool(const char*)>& sound);
 // offload_rules.cpp: what of plan.offload_optimizer and plan.offload_activations cannot be.

@@ -5,12 +5,8 @@
 
 namespace rehearse::plan::detail {
 
-void check_async_tensor(const Node& plan, Scenario& s, const std::function<bool(const char*)>& sound) {
+void check_async_tensor(const Node& plan, const Scenario& s, const std::function<bool(const char*)>& sound) {
   if (!s.plan.async_tensor_parallel || !sound("plan.async_tensor_parallel") || !sound("plan.tensor")) return;
-  if (s.plan.tensor == 1) {
-    s.plan.async_tensor_parallel = false;
-    return;
-  }
   const Node key = plan.get("async_tensor_parallel");
   if (sound("plan.sequence_parallel") && !s.plan.sequence_parallel)
     return key.error("rows of the sequence are gathered and scattered", "sequence_parallel: true");

@@ -98,8 +98,7 @@ double checkpoint_bytes(const plan::Scenario& s) {
   const double moments = t.optimizer == plan::OptimizerKind::adamw || t.optimizer == plan::OptimizerKind::lamb ? 2
                          : t.optimizer == plan::OptimizerKind::sgd && t.momentum > 0                           ? 1
                                                                                                                : 0;
-  // Shards that are the fp32 values themselves have no 16-bit ones beside them.
-  const bool one_copy = t.precision == plan::Precision::fp32 || (s.framework.fp32_shards && s.plan.zero == 3);
+  const bool one_copy = t.precision == plan::Precision::fp32 || (s.shards_in_fp32() && !t.fp8_params);
   const double values = one_copy ? 4 : 4 + 2;
   const auto parameters = static_cast<double>(model::parameter_count(s.model));
   if (t.optimizer != plan::OptimizerKind::muon) return parameters * (values + moments * kept);

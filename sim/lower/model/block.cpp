@@ -154,8 +154,12 @@ class Block : public Unit {
   bool adapts_norm1() const {
     return c_.adapts(&model::Adapters::qkv) || (one_norm() && c_.adapts(&model::Adapters::fc1));
   }
-  // Of experts the shared ones alone read it as it is.
-  bool adapts_norm2() const { return c_.adapts(&model::Adapters::fc1) && (!experts_ || c_.model().shared_experts > 0); }
+  // Of experts the shared ones alone read it as it is, and what weighs the rows that go to the others.
+  bool adapts_norm2() const {
+    const model::Model& m = c_.model();
+    return (c_.adapts(&model::Adapters::fc1) && (!experts_ || m.shared_experts > 0)) ||
+           (experts_ && m.weigh_expert_inputs);
+  }
   // `fused`: one product reads it, and no other kernel does. Routers read it in 16 bits, and so do adapters
   // (`adapted`).
   BufferId declare_norm(NormLayer& norm, BufferId in, bool fused, bool adapted) {

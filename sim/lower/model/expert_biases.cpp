@@ -1,7 +1,7 @@
 // Biases of experts' products (experts.h). Frameworks that multiply in Transformer Engine add the first one in the
-// product's kernel (our Performer by one of its own); where weights multiply outputs within
-// the experts, the second one is multiplied too and added by kernels of its own
-// (megatron/core/transformer/moe/experts.py, TEGroupedMLP._apply_bias).
+// product's kernel (our Performer by one of its own); where weights multiply outputs within the experts, the second one
+// is multiplied too and added by kernels of its own (megatron/core/transformer/moe/experts.py,
+// TEGroupedMLP._apply_bias).
 #include "sim/lower/model/block_parameters.h"
 #include "sim/lower/model/experts.h"
 

@@ -1,5 +1,6 @@
 #include "sim/lower/model/experts.h"
 
+#include "sim/lower/model/activation_fn.h"
 #include "sim/lower/model/block_parameters.h"
 #include "sim/plan/expert_loads.h"
 
@@ -19,14 +20,6 @@ using program::PermutePart;
 using program::Router;
 using program::RouterPart;
 using program::StreamKind;
-
-namespace {
-
-ActivationFn activation_fn(const model::Model& m) {
-  return m.activation == model::ActivationKind::swiglu_oai ? ActivationFn::swiglu_oai : ActivationFn::swiglu;
-}
-
-}  // namespace
 
 ExpertBranch::ExpertBranch(const UnitScope& scope, const std::string& prefix, std::int64_t layer)
     : s_(scope),

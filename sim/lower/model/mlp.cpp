@@ -1,11 +1,11 @@
 #include "sim/lower/model/mlp.h"
 
+#include "sim/lower/model/activation_fn.h"
 #include "sim/lower/model/block_parameters.h"
 #include "sim/lower/model/eager_passes.h"
 
 namespace rehearse::lower {
 
-using model::ActivationKind;
 using program::Activation;
 using program::ActivationFn;
 
@@ -56,13 +56,7 @@ std::vector<Operand> MlpBranch::up_operands() const {
 }
 
 Activation MlpBranch::activation(bool backward) const {
-  const ActivationFn fn = m_.activation == ActivationKind::geglu          ? ActivationFn::geglu
-                          : m_.activation == ActivationKind::swiglu_oai   ? ActivationFn::swiglu_oai
-                          : gated()                                       ? ActivationFn::swiglu
-                          : m_.activation == ActivationKind::relu         ? ActivationFn::relu
-                          : m_.activation == ActivationKind::squared_relu ? ActivationFn::squared_relu
-                                                                          : ActivationFn::gelu;
-  return {fn, backward, c_.tokens, width(), !c_.profile().fused_elementwise};
+  return {activation_fn(m_), backward, c_.tokens, width(), !c_.profile().fused_elementwise};
 }
 
 bool MlpBranch::fuses_gelu() const {

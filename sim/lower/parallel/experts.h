@@ -104,8 +104,11 @@ class ExpertExchange {
   AxisSet spread() const {
     return context_.plan().whole_experts() ? AxisSet{Axis::tensor, Axis::context, Axis::expert} : kExpertAxes;
   }
-  // Whether rows are in another order after the trade.
-  bool sorts() const { return own_experts() > 1 && sources() > 1; }
+  // Whether rows are in another order after the trade; or, performed without a capacity, parts from the ranks of a
+  // tensor group each have room behind them, which is left out.
+  bool sorts() const {
+    return (own_experts() > 1 && sources() > 1) || (gathered() > 1 && capacity() == 0 && performs());
+  }
   bool forwards() const { return context_.plan().expert_dispatch == plan::ExpertDispatch::forwarding; }
   BufferId gather(const std::string& name, BufferId rows, Lifetime lifetime);
   BufferId scatter(const std::string& name, BufferId rows, Lifetime lifetime);

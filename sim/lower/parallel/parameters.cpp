@@ -139,7 +139,7 @@ DType ParameterStore::moments_of(const Param& p) const {
 // group, or experts that are spread over ranks; each in 16 bits or held in 8, or frozen; with moments in 8 bits or
 // not; updated by Muon or not; of this rank alone or not; with gradients in parts, over the group or over the ranks
 // that have a key-value head in common, or not; adapters of spread experts that the tensor group has whole or not, and
-// adapters with whole gradients or not).
+// adapters and experts' biases with whole gradients or not).
 void ParameterStore::form_buckets() {
   std::array<int, 864> open{};
   open.fill(-1);

@@ -47,7 +47,7 @@ struct ParamSpec {
   bool spread = false;      // dimension 0, experts, is split over the expert group, where there is one
   bool eight_bits = false;  // its products are in 8 bits
   bool adapter = false;     // of low-rank adaptation
-  bool complete = false;    // of an adapter: each rank of the tensor group has all of its gradient
+  bool complete = false;    // each rank of the tensor group has all of its gradient (adapters, biases of experts)
   bool copy = false;        // the head's own copy of a tied one: gradients count in the norm where the embedding is
   bool table = false;       // whose rows are looked up: its moments are not kept in 8 bits
   bool owned = false;       // of the data-parallel ranks this one alone has it (plan.embedding_tables)

@@ -36,8 +36,9 @@ BufferId SequenceParallel::all_gather_in_turns(const std::string& name, BufferId
                                                const std::vector<std::int64_t>& shape, Lifetime lifetime) {
   const BufferId whole = builder_.workspace(builder_.here(name + ".gathered"), type, shape, lifetime);
   const std::vector<BufferId>& parts = turns(whole);
-  copy(name + ".own", shard, parts.front());
   const std::int64_t n = builder_.buffer(parts.front()).elements();
+  builder_.op(name + ".own", Elementwise{ElementwiseFn::copy, n}, type, {{shard}}, {{parts.front()}},
+              StreamKind::tensor);
   for (std::size_t turn = 1; turn < parts.size(); ++turn)
     builder_.op(name + ".pass_on." + std::to_string(turn),
                 PointToPoint{{{true, Axis::tensor, -1, 0, n}, {false, Axis::tensor, 1, 0, n}}}, type,

@@ -226,11 +226,9 @@ void ParameterStore::make_gather_list(const Bucket& b, const std::string& suffix
   builder_.takes_launches(launches(context_.profile().gather_list_launches, b.params.size(), members_of(b)));
 }
 
-// FrameworkProfile::fp32_shards.
 bool ParameterStore::shards_in_fp32(const Bucket& bucket) const {
-  const plan::Plan& plan = context_.plan();
-  return context_.profile().fp32_shards && context_.master && plan.zero == 3 && sharded(bucket) && !bucket.kept_whole &&
-         !bucket.frozen && bucket.held == Held::none && !plan.offload_optimizer && !plan.offload_parameters;
+  return context_.scenario.shards_in_fp32() && sharded(bucket) && !bucket.kept_whole && !bucket.frozen &&
+         bucket.held == Held::none;
 }
 
 // Our shard of a bucket, as a gather reads it: itself, or a copy on the device, or one in the precision that is

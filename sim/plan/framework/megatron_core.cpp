@@ -32,9 +32,8 @@ FrameworkProfile megatron_core_profile() {
       "permuted by experts, and unpermuted before they go back (core/transformer/moe/token_dispatcher.py, "
       "_DeepepManager: fused_dispatch, get_permuted_hidden_states_by_experts, get_restored_hidden_states_by_experts, "
       "fused_combine)",
-      "weighs_in_experts: since core_v0.12.0 the token dispatcher brings the router's probabilities to the experts, "
-      "which "
-      "multiply their activation by them (core/transformer/moe/experts.py, permuted_probs; core/fusions/"
+      "weighs_in_experts: since core_v0.12.0 the token dispatcher brings the router's probabilities to the "
+      "experts, which multiply their activation by them (core/transformer/moe/experts.py, permuted_probs; core/fusions/"
       "fused_bias_swiglu.py, weighted_bias_swiglu_impl); plans of earlier releases say plan.weigh_in_experts: false",
       "fp8_product_launches: cublasLtMatmulAlgoGetHeuristic before every product (Transformer Engine 2 "
       "common/gemm/cublaslt_gemm.cu), taken as long as a launch, a judgement; fp8_scale_launches: a kernel for either "

@@ -111,8 +111,8 @@ FrameworkProfile torch_fsdp2_profile() {
       "expert_parallel: routed experts are FSDP units of their own, sharded over the ranks that have the same ones "
       "(edp_mesh), the router and shared experts with their block over all (pytorch/torchtitan@05a6cb38 "
       "torchtitan/models/llama4/infra/parallelize.py, apply_fsdp); rows traded by all_to_all_single after their "
-      "counts, "
-      "for which the host waits, put in the experts' order by a kernel, products torch._grouped_mm of all experts at "
+      "counts, for which the host waits, put in the experts' order by a kernel, products torch._grouped_mm of all "
+      "experts at "
       "once (@03a13843 torchtitan/distributed/expert_parallel.py, ExpertParallel; models/common/moe/utils.py, "
       "_permute). Not modelled: sums of a token's rows in fp32, the zeros that rows are put into",
       kReplicas,

@@ -151,14 +151,18 @@ void qwen3_moe(Config& c) {
   angles(c, 10000);
 }
 
-void mixtral(Config& c) {
+void local_experts(Config& c, std::int64_t experts, std::int64_t chosen) {
   widths(c, "moe", 131072);
   c.shape("intermediate_size", "expert_ffn_hidden");
   c.shape_or("num_key_value_heads", "kv_heads", 8);
-  c.shape_or("head_dim", "head_dim", "hidden_size / num_attention_heads");
-  c.shape_or("num_local_experts", "experts", 8);
-  c.shape_or("num_experts_per_tok", "experts_per_token", 2);
+  c.shape_or("num_local_experts", "experts", experts);
+  c.shape_or("num_experts_per_tok", "experts_per_token", chosen);
   c.number_or("router_aux_loss_coef", "aux_loss", 0.001);
+}
+
+void mixtral(Config& c) {
+  local_experts(c, 8, 2);
+  c.shape_or("head_dim", "head_dim", "hidden_size / num_attention_heads");
   silu(c);
   window(c, 0);
   tied(c, false);

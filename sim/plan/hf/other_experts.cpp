@@ -21,14 +21,9 @@ void check_pattern(Config& c, std::string_view key, std::int64_t every, const ch
 }  // namespace
 
 void gpt_oss(Config& c) {
-  widths(c, "moe", 131072);
-  c.shape_or("num_key_value_heads", "kv_heads", 8);
+  local_experts(c, 128, 4);
   c.shape_or("head_dim", "head_dim", 64);
-  c.shape("intermediate_size", "expert_ffn_hidden");
-  c.shape_or("num_local_experts", "experts", 128);
-  c.shape_or("num_experts_per_tok", "experts_per_token", 4);
   c.no_matter({"experts_per_token"}, "num_experts_per_tok says it");
-  c.number_or("router_aux_loss_coef", "aux_loss", 0.001);
   c.require("attention_bias", true, true, "biases of experts without those of attention are not available");
   c.put("bias", "true", "model_type");
   c.put("attention_sinks", "true", "model_type");
@@ -49,17 +44,12 @@ void gpt_oss(Config& c) {
 }
 
 void llama4_text(Config& c) {
-  widths(c, "moe", 131072);
-  c.shape_or("num_key_value_heads", "kv_heads", 8);
+  local_experts(c, 16, 1);
   c.shape_or("head_dim", "head_dim", 128);
-  c.shape("intermediate_size", "expert_ffn_hidden");
   c.shape_or("intermediate_size_mlp", "ffn_hidden", 16384);
-  c.shape_or("num_local_experts", "experts", 16);
-  c.shape_or("num_experts_per_tok", "experts_per_token", 1);
   c.put("shared_experts", "1", "model_type");
   c.put("router", "sigmoid", "model_type");
   c.put("weigh_expert_inputs", "true", "model_type");
-  c.number_or("router_aux_loss_coef", "aux_loss", 0.001);
   const std::int64_t step = c.integer("interleave_moe_layer_step", 1);
   c.put("experts_every", fmt::format("{}", step), "interleave_moe_layer_step");
   if (const std::vector<std::string> listed = c.words("moe_layers"); !listed.empty()) {

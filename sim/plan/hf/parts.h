@@ -94,6 +94,9 @@ inline void window(Config& c, std::int64_t fallback) {
 // llama_like.cpp
 void llama(Config& c);
 void mistral(Config& c);
+// The widths of models with experts, by Mixtral's names: so many of them, and chosen for each token, if nothing is
+// said.
+void local_experts(Config& c, std::int64_t experts, std::int64_t chosen);
 void mixtral(Config& c);
 void qwen2(Config& c);
 void qwen3(Config& c);

@@ -2,8 +2,8 @@
 // has, those are translated that the families here express with the same parameters and products; the others are
 // refused by name, with what is missing. The names of keys and what holds where one is missing are those of the
 // configuration classes of transformers 4.x (src/transformers/models/*/configuration_*.py) and of the files that
-// DeepSeek ships beside its models. Leaves out: weights, tokenizers; of files of one
-// model in several parts all but Llama 4's text_config are refused.
+// DeepSeek ships beside its models. Leaves out: weights, tokenizers; of files of one model in several parts all but
+// Llama 4's text_config are refused.
 #pragma once
 
 #include <optional>

@@ -42,8 +42,7 @@ std::vector<StageElements> elements_of_stages(const plan::Scenario& s) {
   for (std::size_t part = 0; part < s.plan.layers_per_stage.size(); ++part)
     for (std::int64_t i = 0; i < s.plan.layers_per_stage[part]; ++i, ++layer) {
       const std::int64_t count = model::layer_parameter_count(m, layer);
-      // Three matrices each: two up, one down (model/model.h).
-      const std::int64_t routed = m.has_experts(layer) ? m.experts * 3 * m.hidden * m.expert_ffn_hidden : 0;
+      const std::int64_t routed = model::routed_parameter_count(m, layer);
       elements[stage_of(part)].shared += count - routed, elements[stage_of(part)].routed += routed;
       in_layers += count;
     }

@@ -217,6 +217,12 @@ TEST(ExpertParallel, EveryPlanOfLayersThatDifferIsSound) {
                                      set("plan.recompute", recompute), set("model.capacity_factor", capacity),
                                      set("training.precision", precision), "training.global_batch=32"});
               }
+  for (const char* targets : {"[attention]", "[mlp_fc2]", "[attention, mlp]"})
+    for (const char* shared : {"0", "1"})
+      for (const char* recompute : {"none", "selective", "full"})
+        expect_sound(llama4, {"plan={tensor: 2, expert: 4}", "cluster.gpus=8", "training.lora_rank=4",
+                              set("training.lora_targets", targets), set("model.shared_experts", shared),
+                              set("plan.recompute", recompute), "training.global_batch=32"});
 }
 
 // With loads that are uneven, and without rows for some experts.
