@@ -72,23 +72,19 @@ TEST(Checkpoint, KilledServersOverGlooAreStartedAgain) {
 
 // The last of mpirun's processes is server 1. All steps are done by the job that is started after it.
 TEST(Checkpoint, AKilledServerOverMpiIsStartedAgain) {
-  if (shell("command -v mpirun").status != 0) GTEST_SKIP() << "there is no mpirun (openmpi-bin)";
-  if (has(run({"execute", "gpt-tiny-ddp", "--ranks", "mpi"}).err, "built without MPI"))
-    GTEST_SKIP() << "built without MPI (libopenmpi-dev)";
+  if (const std::string why = without_mpi(); !why.empty()) GTEST_SKIP() << why;
   const Folder folder;
   const std::string saved = folder / "saved";
-  const Outcome r = shell(
-      "export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1 "
-      "OMPI_MCA_plm=isolated OMPI_MCA_btl_vader_single_copy_mechanism=none LSAN_OPTIONS=detect_leaks=0; unset RANK "
-      "WORLD_SIZE LOCAL_RANK MASTER_ADDR MASTER_PORT; $REHEARSE execute cifar-4-workers-async --set plan.servers=2 "
-      "--ranks mpi --steps 200 --checkpoint " +
-      saved +
-      " --every 10 --keep 2 --timeout 20 --max-restarts 1 --json & parent=$!; "
-      "for try in $(seq 3000); do ls " +
-      saved +
-      "/*/manifest.json > /dev/null 2>&1 && break; sleep 0.02; done; "
-      "mpirun=$(cut -d ' ' -f 1 /proc/$parent/task/$parent/children); "
-      "kill -KILL $(cat /proc/$mpirun/task/*/children | cut -d ' ' -f 6); wait $parent");
+  const Outcome r = shell(std::string(kOpenMpi) +
+                          "$REHEARSE execute cifar-4-workers-async --set plan.servers=2 "
+                          "--ranks mpi --steps 200 --checkpoint " +
+                          saved +
+                          " --every 10 --keep 2 --timeout 20 --max-restarts 1 --json & parent=$!; "
+                          "for try in $(seq 3000); do ls " +
+                          saved +
+                          "/*/manifest.json > /dev/null 2>&1 && break; sleep 0.02; done; "
+                          "mpirun=$(cut -d ' ' -f 1 /proc/$parent/task/$parent/children); "
+                          "kill -KILL $(cat /proc/$mpirun/task/*/children | cut -d ' ' -f 6); wait $parent");
   ASSERT_EQ(r.status, 0) << r.err;
   EXPECT_TRUE(has(r.err, "exit status 137\nrehearse: note: starting again from step ")) << r.err;
   EXPECT_TRUE(has(r.err, "restart 1 of 1")) << r.err;
@@ -97,11 +93,8 @@ TEST(Checkpoint, AKilledServerOverMpiIsStartedAgain) {
 
 // A short campaign; kills.sh says how to make a long one.
 Outcome campaign(const std::string& transport) {
-  return shell(
-      "export REHEARSE STEPS=500 OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 "
-      "OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_plm=isolated OMPI_MCA_btl_vader_single_copy_mechanism=none "
-      "LSAN_OPTIONS=detect_leaks=0; unset RANK WORLD_SIZE LOCAL_RANK MASTER_ADDR MASTER_PORT; " +
-      std::string(REHEARSE_SOURCE_DIR) + "/tests/e2e/kills.sh " + transport + " 1 1");
+  return shell(std::string(kOpenMpi) + "export REHEARSE STEPS=500\n" + REHEARSE_SOURCE_DIR + "/tests/e2e/kills.sh " +
+               transport + " 1 1");
 }
 
 TEST(Checkpoint, KilledRanksOverGlooLoseNothing) {
@@ -114,9 +107,7 @@ TEST(Checkpoint, KilledRanksOverGlooLoseNothing) {
 }
 
 TEST(Checkpoint, KilledRanksOverMpiLoseNothing) {
-  if (shell("command -v mpirun").status != 0) GTEST_SKIP() << "there is no mpirun (openmpi-bin)";
-  if (has(run({"execute", "gpt-tiny-ddp", "--ranks", "mpi"}).err, "built without MPI"))
-    GTEST_SKIP() << "built without MPI (libopenmpi-dev)";
+  if (const std::string why = without_mpi(); !why.empty()) GTEST_SKIP() << why;
   const Outcome r = campaign("mpi");
   EXPECT_EQ(r.status, 0) << r.out << r.err;
   EXPECT_TRUE(has(r.out, ": same")) << r.out;

@@ -20,19 +20,6 @@ plan: {micro_batch: 1, pipeline: 2, zero: 1}
 training: {global_batch: 8, precision: fp32, lr: 1e-3}
 )";
 
-// As root, with more ranks than cores, without ssh, in containers; Open MPI itself leaks.
-constexpr const char* kMpirun =
-    "export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1 "
-    "OMPI_MCA_plm=isolated OMPI_MCA_btl_vader_single_copy_mechanism=none LSAN_OPTIONS=detect_leaks=0\n";
-
-// Why; empty: there is MPI.
-std::string without_mpi() {
-  if (shell("command -v mpirun").status != 0) return "there is no mpirun (openmpi-bin)";
-  if (has(run({"execute", "gpt-tiny-ddp", "--ranks", "mpi"}).err, "built without MPI"))
-    return "built without MPI (libopenmpi-dev)";
-  return "";
-}
-
 bool without_gloo() {
   return has(run({"execute", "gpt-tiny-ddp", "--steps", "1", "--ranks", "gloo"}).err, "built without Gloo");
 }
@@ -46,8 +33,7 @@ Outcome elastic(const Folder& folder, int steps, const std::string& range, const
   const std::string options = " --steps " + std::to_string(steps) + " --elastic " + range;
   return shell(
       "cd '" + (folder / "") + R"sh('; saved=saved
-unset RANK WORLD_SIZE LOCAL_RANK MASTER_ADDR MASTER_PORT
-)sh" + kMpirun +
+)sh" + kOpenMpi +
       R"sh(until_true() { for try in $(seq 1500); do "$@" && return 0; kill -0 $parent 2> /dev/null || return 1; sleep 0.02; done; }
 reached() { for file in "$saved"/step-*/manifest.json; do step=${file%/*}; [ "${step##*step-}" -ge "$1" ] 2> /dev/null && return 0; done; return 1; }
 after() { until_true reached "$(printf %010d "$1")"; }
@@ -128,7 +114,7 @@ TEST(Elastic, MpirunStartsAnotherNumber) {
   const Folder folder;
   const std::string file = folder.write("two-by-two.yaml", kTwoByTwo);
   const auto start = [&](int ranks, int steps) {
-    return shell(std::string(kMpirun) + "cd '" + (folder / "") + "'; mpirun -n " + std::to_string(ranks) +
+    return shell(std::string(kOpenMpi) + "cd '" + (folder / "") + "'; mpirun -n " + std::to_string(ranks) +
                  " \"$REHEARSE\" execute two-by-two.yaml --steps " + std::to_string(steps) +
                  " --ranks mpi --timeout 20 --checkpoint saved --every 10 --elastic 2:4");
   };

@@ -65,6 +65,13 @@ Outcome shell(const std::string& command) {
   return spawn({"bash", "-c", command});
 }
 
+std::string without_mpi() {
+  if (shell("command -v mpirun").status != 0) return "there is no mpirun (openmpi-bin)";
+  if (has(run({"execute", "gpt-tiny-ddp", "--ranks", "mpi"}).err, "built without MPI"))
+    return "built without MPI (libopenmpi-dev)";
+  return "";
+}
+
 Folder::Folder() {
   static int count = 0;
   path_ = fs::temp_directory_path() / ("rehearse_e2e_" + std::to_string(::getpid()) + "_" + std::to_string(count++));

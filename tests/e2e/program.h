@@ -17,6 +17,15 @@ Outcome run(const std::vector<std::string>& arguments);
 // The same through a shell: `command` is a shell command in which $REHEARSE is the program.
 Outcome shell(const std::string& command);
 
+// What a script begins with in which mpirun is called, by itself or by the program: as root, with more ranks than
+// cores, without ssh, in containers; Open MPI itself leaks; and no variables of a launcher around the tests.
+inline constexpr const char* kOpenMpi =
+    "export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1 "
+    "OMPI_MCA_plm=isolated OMPI_MCA_btl_vader_single_copy_mechanism=none LSAN_OPTIONS=detect_leaks=0\n"
+    "unset RANK WORLD_SIZE LOCAL_RANK MASTER_ADDR MASTER_PORT\n";
+// Why there is no MPI; empty: there is.
+std::string without_mpi();
+
 // A folder that is gone with the object.
 class Folder {
  public:

@@ -6,8 +6,6 @@
 #include <string>
 #include <vector>
 
-#include "execute/data.h"
-#include "tests/numerics/plain_gpt.h"
 #include "tests/numerics/plain_runs.h"
 #include "tests/support/lowered.h"
 
@@ -22,30 +20,10 @@ plan: {micro_batch: 2, bucket: 8KiB}
 training: {global_batch: 8, seq_len: 16, precision: fp32, lr: 1e-2, weight_decay: 0.2, clip: 0.5, seed: 7}
 )";
 
-Sequence sequence_of(execute::Data& data, const plan::Scenario& scenario, std::int64_t number) {
-  const std::int64_t n = scenario.training.seq_len;
-  Sequence sequence{std::vector<std::int32_t>(static_cast<std::size_t>(n)),
-                    std::vector<std::int32_t>(static_cast<std::size_t>(n))};
-  data.load(program::InputKind::tokens, {number}, n, sequence.tokens.data());
-  data.load(program::InputKind::targets, {number}, n, sequence.targets.data());
-  return sequence;
-}
-
-GptShape shape_of(const model::Model& m) {
-  GptShape shape{m.layers,     m.hidden, m.heads,       m.kv_heads,        m.head_dim,
-                 m.ffn_hidden, m.vocab,  m.max_seq_len, m.tied_embeddings, m.bias};
-  shape.norm_bias = m.norm_bias, shape.mlp_bias = m.mlp_bias, shape.head_bias = m.head_bias;
-  shape.embedding_norm = m.embedding_norm, shape.alibi = m.position == model::Position::alibi;
-  shape.parallel_norms = static_cast<int>(m.parallel_block), shape.window = m.sliding_window;
-  if (m.position == model::Position::rope) shape.rope = m.rotated();
-  return shape;
-}
-
 class AgainstPlainAlibi : public testing::TestWithParam<PlainCase> {};
 
 TEST_P(AgainstPlainAlibi, TwentyStepsHaveThePlainModelsLosses) {
-  const plan::Scenario scenario = scenario_from(kSixHeads, GetParam().assignments);
-  expect_losses_of<PlainGpt<double>>(shape_of(scenario.model), scenario, sequence_of);
+  expect_plain_gpt_losses(scenario_from(kSixHeads, GetParam().assignments), alternating_tokens());
 }
 
 std::vector<std::string> both(std::vector<std::string> all, const std::vector<std::string>& more) {

@@ -2,18 +2,11 @@
 // as gpt-oss, windows in every second layer, sinks, biases of attention, router and experts, and its gated activation;
 // as Llama 4, experts in every second layer with a gated layer between, scores that multiply what goes into a token's
 // one expert, chunks, and layers that rotate nothing.
-#include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <gtest/gtest.h>
 
-#include <cmath>
-#include <numeric>
 #include <string>
 #include <vector>
 
-#include "execute/data.h"
-#include "sim/plan/context_rows.h"
-#include "tests/numerics/plain_gpt.h"
 #include "tests/numerics/plain_runs.h"
 #include "tests/support/lowered.h"
 
@@ -42,64 +35,10 @@ plan: {micro_batch: 1, bucket: 8KiB}
 training: {global_batch: 8, seq_len: 16, precision: fp32, lr: 1e-2, weight_decay: 0.2, clip: 0.5, seed: 3}
 )";
 
-Sequence sequence_of(execute::Data& data, const plan::Scenario& scenario, std::int64_t number) {
-  const std::int64_t n = scenario.training.seq_len;
-  Sequence sequence{std::vector<std::int32_t>(static_cast<std::size_t>(n)),
-                    std::vector<std::int32_t>(static_cast<std::size_t>(n))};
-  data.load(program::InputKind::tokens, {number}, n, sequence.tokens.data());
-  data.load(program::InputKind::targets, {number}, n, sequence.targets.data());
-  return sequence;
-}
-
-// The tokens of a sequence by the rank that routes them.
-std::vector<std::vector<std::int64_t>> token_shards(const plan::Scenario& scenario) {
-  const plan::Plan& p = scenario.plan;
-  const std::int64_t parts = p.sequence_parallel ? p.tensor : 1;
-  std::vector<std::vector<std::int64_t>> shards;
-  for (int c = 0; c < static_cast<int>(p.context); ++c) {
-    std::vector<std::int64_t> held;
-    for (const plan::TokenRun& run : plan::context_tokens(p, scenario.training.seq_len, c))
-      for (std::int64_t i = 0; i < run.count; ++i) held.push_back(run.first + i);
-    const auto each = static_cast<std::ptrdiff_t>(held.size()) / parts;
-    for (std::int64_t part = 0; part < parts; ++part)
-      shards.emplace_back(held.begin() + part * each, held.begin() + (part + 1) * each);
-  }
-  return shards;
-}
-
-GptShape shape_of(const plan::Scenario& scenario) {
-  const model::Model& m = scenario.model;
-  GptShape shape{m.layers,     m.hidden, m.heads,       m.kv_heads,        m.head_dim,
-                 m.ffn_hidden, m.vocab,  m.max_seq_len, m.tied_embeddings, m.bias};
-  shape.experts = m.experts, shape.experts_per_token = m.experts_per_token;
-  shape.expert_ffn_hidden = m.expert_ffn_hidden, shape.shared_ffn_hidden = m.shared_experts * m.shared_ffn_hidden;
-  shape.sigmoid = m.router == model::Router::sigmoid;
-  shape.aux_loss = m.aux_loss, shape.capacity_factor = m.capacity_factor, shape.shards = token_shards(scenario);
-  shape.rms_norms = true, shape.rope = m.rotated();
-  shape.window = m.sliding_window, shape.full_every = m.full_attention_every;
-  shape.sinks = m.attention_sinks, shape.swiglu_oai = m.activation == model::ActivationKind::swiglu_oai;
-  shape.experts_every = m.experts_every, shape.weigh_inputs = m.weigh_expert_inputs;
-  shape.nope_every = m.nope_every, shape.chunk = m.attention_chunk;
-  return shape;
-}
-
 void expect_plain_losses(const char* text, const PlainCase& c) {
-  const TokenFile tokens = alternating_tokens();
   plan::Scenario scenario = scenario_from(text, c.assignments);
   scenario.purpose = plan::Purpose::perform;  // how many rows come to experts is known after routing alone
-  const plan::Training& t = scenario.training;
-  const GptShape shape = shape_of(scenario);
-  std::string read = read_of(scenario, tokens.path());
-  for (const auto& shard : shape.shards) read += fmt::format(" [{}]", fmt::join(shard, " "));
-  const std::vector<double>& expected = trained_once(read, [&] {
-    const auto data = execute::open_data(scenario.model, t.seq_len, t.seed, tokens.path());
-    return PlainGpt<double>(shape, initial_values(scenario))
-        .train(kPlainSteps, t.global_batch, {t.lr, t.beta1, t.beta2, t.eps, t.weight_decay, t.clip},
-               [&](std::int64_t step, std::int64_t index) {
-                 return sequence_of(*data, scenario, step * t.global_batch + index);
-               });
-  });
-  expect_losses(performed(scenario, kPlainSteps, tokens.path()).result.loss, expected);
+  expect_plain_gpt_losses(scenario, alternating_tokens());
 }
 
 class OssAgainstPlain : public testing::TestWithParam<PlainCase> {};

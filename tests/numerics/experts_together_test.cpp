@@ -68,6 +68,19 @@ std::vector<Case> together_cases() {
   ops("zero3_shared_dense", 4, 2, 1, 1, 3, {}, {"model.shared_experts=1", "model.dense_layers=1"});
   ops("overlapped_shared", 4, 2, 1, 1, 1, {"plan.overlap_shared_experts=true"}, {"model.shared_experts=1"});
   const Assignments roomy = {"model.capacity_factor=0", "model.buffer_factor=4"};
+  // A tensor group gathers its ranks' parts, each with room behind it, and there is nothing to sort by experts.
+  const std::string sequence = "plan.sequence_parallel=true";
+  const auto one_own = [&](const std::string& name, int experts, Assignments more = {}) {
+    const std::string number = std::to_string(experts);
+    more.push_back(sequence);
+    add("dropless_one_of_" + number + name, 2 * experts, experts, 2, 1, 1, more,
+        {"model.experts=" + number, "model.capacity_factor=0", "model.buffer_factor=" + number});
+  };
+  one_own("", 2);
+  one_own("", 4);
+  one_own("_weighed", 4, {"plan.weigh_in_experts=true"});
+  one_own("_ops", 4, {"plan.recompute=ops"});
+  one_own("_gathered", 4, {"plan.expert_dispatch=all_gather"});
   ops("dropless", 4, 4, 1, 1, 1, {}, roomy);
   ops("dropout", 2, 2, 1, 1, 0, {}, {"model.dropout=0.1"});
   ops("one_expert_a_rank", 8, 8, 1, 1, 0, {}, {"training.global_batch=16"});

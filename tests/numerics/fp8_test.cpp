@@ -218,9 +218,7 @@ struct PlainRun {
 class Fp8AgainstPlain : public testing::Test {
  protected:
   GptShape shape() const {
-    const model::Model& m = scenario_.model;
-    GptShape s{m.layers,     m.hidden, m.heads,       m.kv_heads,        m.head_dim,
-               m.ffn_hidden, m.vocab,  m.max_seq_len, m.tied_embeddings, m.bias};
+    GptShape s = plain_shape(scenario_);
     s.eight_bits = true;
     return s;
   }
@@ -232,14 +230,8 @@ class Fp8AgainstPlain : public testing::Test {
     PlainRun run;
     for (std::int64_t step = 0; step < kPlainSteps; ++step) {
       std::vector<Sequence> batch;
-      for (std::int64_t i = 0; i < t.global_batch; ++i) {
-        const auto n = static_cast<std::size_t>(t.seq_len);
-        Sequence sequence{std::vector<std::int32_t>(n), std::vector<std::int32_t>(n)};
-        const std::vector<std::int64_t> example{step * t.global_batch + i};
-        data->load(program::InputKind::tokens, example, t.seq_len, sequence.tokens.data());
-        data->load(program::InputKind::targets, example, t.seq_len, sequence.targets.data());
-        batch.push_back(std::move(sequence));
-      }
+      for (std::int64_t i = 0; i < t.global_batch; ++i)
+        batch.push_back(sequence_of(*data, scenario_, step * t.global_batch + i));
       run.losses.push_back(model.loss_and_gradients(batch));
       if (step == 0) run.parameters = model.parameters();
       for (auto& p : model.parameters())

@@ -107,16 +107,29 @@ inline TokenFile learnable_tokens() {
           [token = 1U](unsigned i) mutable { return token = i % 5 == 4 ? i * i % 61 : (token * 17 + 3) % 61; }};
 }
 
+// The example of that number, counted from the first step's first.
+inline Sequence sequence_of(execute::Data& data, const plan::Scenario& scenario, std::int64_t number) {
+  const std::int64_t n = scenario.training.seq_len;
+  Sequence sequence{std::vector<std::int32_t>(static_cast<std::size_t>(n)),
+                    std::vector<std::int32_t>(static_cast<std::size_t>(n))};
+  data.load(program::InputKind::tokens, {number}, n, sequence.tokens.data());
+  data.load(program::InputKind::targets, {number}, n, sequence.targets.data());
+  return sequence;
+}
+
 inline PlainGpt<double>::Data sequences(execute::Data& data, const plan::Scenario& scenario) {
-  return [&data, batch = scenario.training.global_batch, n = scenario.training.seq_len](std::int64_t step,
-                                                                                        std::int64_t index) {
-    Sequence sequence{std::vector<std::int32_t>(static_cast<std::size_t>(n)),
-                      std::vector<std::int32_t>(static_cast<std::size_t>(n))};
-    data.load(program::InputKind::tokens, {step * batch + index}, n, sequence.tokens.data());
-    data.load(program::InputKind::targets, {step * batch + index}, n, sequence.targets.data());
-    return sequence;
+  return [&](std::int64_t step, std::int64_t index) {
+    return sequence_of(data, scenario, step * scenario.training.global_batch + index);
   };
 }
+
+// The tokens of a sequence by the rank that routes them.
+std::vector<std::vector<std::int64_t>> token_shards(const plan::Scenario& scenario);
+// The plain GPT of a scenario: all that it can be of the model and of training, and of the plan whose ranks drop tokens
+// where experts have a capacity.
+GptShape plain_shape(const plan::Scenario& scenario);
+// What it reads of the plan, to be known by beside read_of().
+std::string shards_text(const GptShape& shape);
 
 // `learnt`: the last loss is below that share of the first.
 inline void expect_losses(const std::vector<double>& losses, const std::vector<double>& expected, double learnt = 0.9) {
@@ -152,13 +165,14 @@ inline TokenFile alternating_tokens() {
           }};
 }
 
-// The Performer's losses of twenty steps on alternating tokens are those of `model`, whose examples example_of(data,
-// scenario, number) gives.
+// Of twenty steps of `model` on the tokens of a file, whose examples example_of(data, scenario, number) gives; what it
+// reads of the plan is in `of_plan`.
 template <class Model, class Shape, class ExampleOf>
-void expect_losses_of(const Shape& shape, const plan::Scenario& scenario, const ExampleOf& example_of) {
-  const TokenFile tokens = alternating_tokens();
+const std::vector<double>& plain_losses_of(const Shape& shape, const plan::Scenario& scenario,
+                                           const ExampleOf& example_of, const TokenFile& tokens,
+                                           const std::string& of_plan) {
   const plan::Training& t = scenario.training;
-  const std::vector<double>& expected = trained_once(read_of(scenario, tokens.path()), [&] {
+  return trained_once(read_of(scenario, tokens.path()) + of_plan, [&] {
     const auto data = execute::open_data(scenario.model, t.seq_len, t.seed, tokens.path());
     return Model(shape, initial_values(scenario))
         .train(kPlainSteps, t.global_batch, {t.lr, t.beta1, t.beta2, t.eps, t.weight_decay, t.clip},
@@ -166,8 +180,23 @@ void expect_losses_of(const Shape& shape, const plan::Scenario& scenario, const 
                  return example_of(*data, scenario, step * t.global_batch + index);
                });
   });
-  expect_losses(performed(scenario, kPlainSteps, tokens.path()).result.loss, expected);
 }
+
+// With a frozen table of small numbers logits cannot grow far.
+inline double learnt_share(const plan::Scenario& scenario) {
+  return scenario.training.lora() ? 0.99 : 0.9;
+}
+
+// The Performer's losses are those.
+template <class Model, class Shape, class ExampleOf>
+void expect_losses_of(const Shape& shape, const plan::Scenario& scenario, const ExampleOf& example_of,
+                      const TokenFile& tokens = alternating_tokens(), const std::string& of_plan = "") {
+  const std::vector<double>& expected = plain_losses_of<Model>(shape, scenario, example_of, tokens, of_plan);
+  expect_losses(performed(scenario, kPlainSteps, tokens.path()).result.loss, expected, learnt_share(scenario));
+}
+
+// Of the plain GPT, whose shape is plain_shape().
+void expect_plain_gpt_losses(const plan::Scenario& scenario, const TokenFile& tokens);
 
 // Parameters for a model's own check.
 inline float waves(const std::string& name, std::int64_t i) {
