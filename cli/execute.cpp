@@ -52,8 +52,7 @@ constexpr double kStepsOfMiniature = 50;  // at most, where they take as long as
 constexpr double kMostRouted = 1e8;       // numbers of --record-routing, 8 bytes each
 
 struct ExecuteArguments {
-  std::string scenario, output, data, metrics, routing;
-  std::string elastic;  // a range of ranks
+  std::string scenario, output, data, metrics, routing, elastic;  // elastic: a range of ranks
   execute::PlacementRequest placement;
   execute::CheckpointOptions checkpoint;
   std::shared_ptr<execute::RankMaker> maker;  // of this process's ranks; null: on the CPU
@@ -293,13 +292,11 @@ void check_recordable(const ExecuteArguments& a, const plan::Scenario& scenario)
   if (m.family != model::Family::moe)
     refuse("--record-routing", "the model has no experts for tokens to choose", "a model of family moe");
   if (m.experts_every > 1)
-    refuse("--record-routing", "a record of routing has layers with experts one after the other",
-           "a model without model.experts_every");
-  const double rows = static_cast<double>(a.steps) *
-                      static_cast<double>(scenario.training.micro_batches(scenario.plan)) *
-                      static_cast<double>(m.expert_layers()) * static_cast<double>(scenario.cluster.gpus);
-  const double choices = static_cast<double>(a.steps) * static_cast<double>(m.expert_layers()) *
-                         static_cast<double>(scenario.training.global_batch * scenario.training.seq_len) *
+    refuse("--record-routing", "a record has layers with experts one after the other", "model.experts_every 1");
+  const double layers = static_cast<double>(a.steps) * static_cast<double>(m.expert_layers());
+  const double rows = layers * static_cast<double>(scenario.training.micro_batches(scenario.plan)) *
+                      static_cast<double>(scenario.cluster.gpus);
+  const double choices = layers * static_cast<double>(scenario.training.global_batch * scenario.training.seq_len) *
                          static_cast<double>(m.experts_per_token);
   const double numbers = rows * static_cast<double>(m.experts) + choices;
   if (numbers > kMostRouted)

@@ -171,6 +171,7 @@ TEST(OutputRule, OnePlaceOpensOutputs) {
       {"cli/console.cpp", "/dev/null for closed standard streams"},
       {"execute/placement/shared_device.cpp", "/dev/null for a server's streams"},
       {"execute/processes/status_board.cpp", "shared memory of ranks, in the rendezvous folder"},
+      {"execute/processes/mpi/mpi_job.cpp", "an empty file in a temporary folder, by which a job's ranks see its end"},
       {"execute/processes/socket_wire.cpp", "addresses of ranks, in the rendezvous folder"}};
   const std::regex opens(
       R"(\b(ofstream|fstream|basic_ofstream|f(d|re)?open|gzopen|creat|mk(o)?stemps?|tmpfile|addopen|copy_file|rename|renameat2?|O_WRONLY|O_RDWR|O_CREAT|O_TRUNC|posix_spawn_file_actions_addopen)\b)");
