@@ -28,18 +28,16 @@ void describe_keys(const plan::Scenario& scenario, std::map<std::string, std::st
   }
 }
 
-// What is given of section `data`, and the learning rate where it is asked about or was trained with.
+// What is given of section `data`, and what advice on the learning rate needs.
 void describe_data(const plan::Scenario& scenario, result::Result& out) {
   const auto text = [&](std::string_view path) {
     return plan::value_text(*plan::find_key(path), scenario).value_or("");
   };
   const plan::Data& data = scenario.data;
   auto& s = out.scenario;
-  const bool based = scenario.training.base_batch > 0;
-  if (based) s["training.base_batch"] = text("training.base_batch");
+  s["training.lr"] = text("training.lr");
+  if (scenario.training.base_batch > 0) s["training.base_batch"] = text("training.base_batch");
   if (scenario.training.base_lr > 0) s["training.base_lr"] = text("training.base_lr");
-  if (based || data.samples > 0 || data.takes_time() || out.source == "measured")
-    s["training.lr"] = text("training.lr");
   if (data.samples > 0)
     for (const char* key : {"data.samples", "data.drop_last"}) s[key] = text(key);
   if (data.epochs > 0) s["data.epochs"] = text("data.epochs");

@@ -32,8 +32,8 @@ TEST(Data, TheShippedScenarioWaitsForItsStorage) {
   for (const char* part :
        {"Input 8 workers a replica, up to 16 micro-batches ahead: one each 56.32 ms, limited by the storage",
         "Epoch 2,502 steps, the last samples dropped (2,503 padded) of 1,281,167 samples: 2.349 min; 90 epochs take",
-        "exposed input 73.9%", "x 2, 0.2 (Goyal",
-        "Input: 73.9% of the step waits for training examples, by the storage"})
+        "exposed input 49.2%", "x 2, 0.2 (Goyal",
+        "Input: 49.2% of the step waits for training examples, by the storage"})
     EXPECT_TRUE(has(said, part)) << part << "\n" << r.out;
   const Json result = Json::parse(read(folder / "out/result.json"));
   EXPECT_EQ(result["step_time_s"], 0.05632) << "512 x 110 kB / 1 GB/s";
@@ -58,7 +58,7 @@ TEST(Data, NothingIsSaidWithoutTheSection) {
   for (const char* key : {"input", "epoch", "learning_rate"}) EXPECT_FALSE(result.contains(key)) << key;
   EXPECT_FALSE(result["breakdown_s"].contains("exposed_input"));
   for (const auto& [key, value] : result["scenario"].items()) EXPECT_FALSE(key.starts_with("data.")) << key;
-  EXPECT_FALSE(result["scenario"].contains("training.lr"));
+  EXPECT_FALSE(result["scenario"].contains("training.base_batch"));
 }
 
 TEST(Data, EpochsOfPublishedCount) {
@@ -86,6 +86,17 @@ TEST(Data, CompareSaysWhatAnotherBatchMeansForTheLearningRate) {
   EXPECT_TRUE(has(said, "The global batch of B is 4 times that of A (2,048 and 512); the learning rate is not changed"))
       << r.out;
   EXPECT_TRUE(has(said, "arXiv 1706.02677")) << r.out;
+}
+
+// Also of results that say nothing else of data or rates.
+TEST(Data, CompareOfPlainResultsSaysThatTheRateIsNotChanged) {
+  const Folder folder;
+  const std::string file = folder.write("s.yaml", kSmallGpt);
+  ASSERT_EQ(run({"simulate", file, "--set", "training.lr=3e-4", "-o", folder / "a"}).status, 0);
+  ASSERT_EQ(run({"simulate", file, "--set", "training={lr: 3e-4, global_batch: 64}", "-o", folder / "b"}).status, 0);
+  const Outcome r = run({"compare", folder / "a", folder / "b"});
+  ASSERT_EQ(r.status, 0) << r.err;
+  EXPECT_TRUE(has(in_one_line(r.out), "the learning rate is not changed (0.0003 in both)")) << r.out;
 }
 
 TEST(Data, LoadingIsRefusedWhereItIsPerformedAndOnCpus) {
