@@ -58,10 +58,7 @@ void read_model_argument(const EstimateArguments& a, const std::string& root, re
       refuse(a.seq_len > 0 ? "--seq-len" : "--tokens", fmt::format("{} reads no tokens", request.name));
     return;
   }
-  request.seq_len = a.seq_len > 0 ? a.seq_len
-                                  : std::min(request.model->max_seq_len, request.model->sliding_window > 0
-                                                                             ? request.model->sliding_window
-                                                                             : request.model->max_seq_len);
+  request.seq_len = a.seq_len > 0 ? a.seq_len : request.model->usual_seq_len();
 }
 
 int estimate(const EstimateArguments& a) {

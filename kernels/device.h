@@ -527,9 +527,12 @@ class Device : public CpuOnlyCalls {
                           const float* squares, const float* coefficient, Out param, float* master) {
     no_kernel(n, o, tensors, u, squares, coefficient, param, master);
   }
+  // counted [2] grows by the targets that are not negative; loss [1] is divided by the first of counted (0: becomes 0).
+  virtual void count_targets(std::int64_t n, const std::int32_t* targets, float* counted) = 0;
+  virtual void mean_of_counted(const float* counted, float* loss) = 0;
   virtual void sum_squares(std::int64_t n, In x, float* sum) = 0;  // adds to sum [1]
   // coefficient [1] = min(1, max_norm / (sqrt(sum) / s + 1e-6)) / s with s = *loss_scale (null: 1); not a number if sum
-  // is not finite. max_norm 0: no clipping.
+  // is not finite. max_norm 0: no clipping. 0 if s is.
   virtual void clip_coefficient(double max_norm, const float* sum, const float* loss_scale, float* coefficient) = 0;
   // state [2]: the scale, and how many steps it has stood. A coefficient that is not a number halves it.
   virtual void update_loss_scale(const LossScaleRule& rule, const float* coefficient, float* state) = 0;

@@ -315,6 +315,10 @@ MegatronArguments megatron_arguments(Said& said) {
     a.training.push_back({"reset-position-ids", ""});
     a.training.push_back({"reset-attention-mask", ""});
   }
+  if (said.scenario().training.ignored_token >= 0) {
+    said.left_out("training.ignored_token", "which targets count is the dataset's loss mask to say");
+    a.training.push_back({"calculate-per-token-loss", ""});
+  }
   megatron_rows(said, megatron_training_rows(), a.training);
   const plan::Training& t = said.scenario().training;
   if (t.lr_schedule == "cosine") a.training.push_back({"min-lr", fmt::format("{:.15g}", t.lr * plan::kCosineEnd)});

@@ -16,10 +16,8 @@ void move_up(std::vector<std::int32_t>& whole, std::int64_t examples, const prog
   std::fill(std::copy(whole.begin() + moved, whole.end(), whole.begin()), whole.end(), past);
 }
 
-}  // namespace
-
-void load_examples(const Run& run, int rank, const program::Input& input, const std::vector<std::int64_t>& numbers,
-                   void* out) {
+void load_all(const Run& run, int rank, const program::Input& input, const std::vector<std::int64_t>& numbers,
+              void* out) {
   const plan::Plan& plan = run.scenario.plan;
   if (plan.context == 1 && input.ahead == 0) return run.data.load(input.kind, numbers, input.elements, out);
   // Tokens and targets are int32 [seq, examples]; other inputs are of models without context parallelism.
@@ -37,6 +35,17 @@ void load_examples(const Run& run, int rank, const program::Input& input, const 
   for (const plan::TokenRun& tokens :
        plan::held_tokens(plan, training, numbers.front(), run.grid.coordinate(rank, Axis::context)))
     to = std::copy_n(whole.data() + tokens.first * examples, tokens.count * examples, to);
+}
+
+}  // namespace
+
+void load_examples(const Run& run, int rank, const program::Input& input, const std::vector<std::int64_t>& numbers,
+                   void* out) {
+  load_all(run, rank, input, numbers, out);
+  const std::int64_t ignored = run.scenario.training.ignored_token;
+  if (ignored < 0 || input.kind != program::InputKind::targets) return;
+  auto* const targets = static_cast<std::int32_t*>(out);
+  std::replace(targets, targets + input.elements, static_cast<std::int32_t>(ignored), program::CrossEntropy::kNoTarget);
 }
 
 }  // namespace rehearse::execute

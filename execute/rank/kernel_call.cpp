@@ -383,6 +383,10 @@ class KernelCall {
   }
   void operator()(const program::LowRank& l) const { call_low_rank(l, d_, reads_, writes_); }
   void operator()(const program::OuterStep& o) const { call_outer_step(o, d_, reads_, writes_); }
+  void operator()(const program::CountedTargets& t) const {
+    if (t.mean) return d_.mean_of_counted(f32(1), f32_out(0));
+    if (c_.tensor_coordinate % t.copies == 0) d_.count_targets(t.rows, ids(0), f32_out(0));
+  }
   void operator()(const program::SumSquares& s) const {
     if (c_.tensor_coordinate % s.copies != 0) return;
     d_.sum_squares(s.elements, in(0), f32_out(0));

@@ -280,11 +280,21 @@ void CpuDevice::sum_squares(std::int64_t n, In x, float* sum) {
   *sum = static_cast<float>(static_cast<double>(*sum) + total);
 }
 
+void CpuDevice::count_targets(std::int64_t n, const std::int32_t* targets, float* counted) {
+  *counted += static_cast<float>(std::count_if(targets, targets + n, [](std::int32_t t) { return t >= 0; }));
+}
+
+void CpuDevice::mean_of_counted(const float* counted, float* loss) {
+  *loss = *counted > 0 ? *loss / *counted : 0;
+}
+
 void CpuDevice::clip_coefficient(double max_norm, const float* sum, const float* loss_scale, float* coefficient) {
   const double scale = loss_scale ? static_cast<double>(*loss_scale) : 1.0;
   const double norm = std::sqrt(static_cast<double>(*sum)) / scale;
   if (!std::isfinite(*sum)) {
     *coefficient = std::numeric_limits<float>::quiet_NaN();
+  } else if (scale == 0) {
+    *coefficient = 0;
   } else {
     *coefficient = static_cast<float>((max_norm > 0 ? std::min(1.0, max_norm / (norm + 1e-6)) : 1.0) / scale);
   }

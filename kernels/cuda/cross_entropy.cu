@@ -165,6 +165,19 @@ __global__ void __launch_bounds__(kThreads) loss_kernel(std::int64_t rows, doubl
   if (threadIdx.x == 0) *loss = static_cast<float>(static_cast<double>(*loss) + total * scale);
 }
 
+// One block; what it adds up is exact below 2^24.
+__global__ void __launch_bounds__(kThreads) count_kernel(std::int64_t n, const std::int32_t* targets, float* counted) {
+  __shared__ double shared[kWarps];
+  double total = 0;
+  for (std::int64_t i = threadIdx.x; i < n; i += kThreads) total += targets[i] >= 0 ? 1 : 0;
+  total = cuda::row_sum(total, shared);
+  if (threadIdx.x == 0) *counted += static_cast<float>(total);
+}
+
+__global__ void mean_kernel(const float* counted, float* loss) {
+  *loss = *counted > 0 ? *loss / *counted : 0;
+}
+
 struct LossOfRow {
   const float* losses;
   __device__ double operator()(std::int64_t row) const { return static_cast<double>(losses[row]); }
@@ -256,6 +269,14 @@ void CudaDevice::cross_entropy_backward(std::int64_t rows, std::int64_t cols, st
            first_col, static_cast<float>(scale), loss_scale, whole_rows(kChunk, {logits, d_logits}), Source<T>(logits),
            targets, SoftmaxOf{max, sum, max_stride, sum_stride}, Target<T>(d_logits));
   });
+}
+
+void CudaDevice::count_targets(std::int64_t n, const std::int32_t* targets, float* counted) {
+  launch(count_kernel, 1, kThreads, 0, stream_, n, targets, counted);
+}
+
+void CudaDevice::mean_of_counted(const float* counted, float* loss) {
+  launch(mean_kernel, 1, 1, 0, stream_, counted, loss);
 }
 
 }  // namespace rehearse::kernels::cuda

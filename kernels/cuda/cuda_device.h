@@ -160,6 +160,8 @@ class CudaDevice final : public Device {
                        const float* coefficient, const float* means, const float* squares, Out param,
                        float* master) override;
   void sum_squares(std::int64_t n, In x, float* sum) override;
+  void count_targets(std::int64_t n, const std::int32_t* targets, float* counted) override;
+  void mean_of_counted(const float* counted, float* loss) override;
   void clip_coefficient(double max_norm, const float* sum, const float* loss_scale, float* coefficient) override;
   void update_loss_scale(const LossScaleRule& rule, const float* coefficient, float* state) override;
 

@@ -153,6 +153,8 @@ __global__ void clip_kernel(float max_norm, const float* sum, const float* loss_
   float c = 1.0F / s;
   if (!isfinite(*sum)) {
     c = __uint_as_float(0x7FC00000U);
+  } else if (s == 0) {
+    c = 0;
   } else if (max_norm > 0) {
     const float clip = max_norm / (sqrtf(*sum) / s + 1e-6F);
     c = (clip < 1.0F ? clip : 1.0F) / s;

@@ -263,9 +263,12 @@ Prediction DeviceCosts::product(const Role& role, const Op& op, const GemmShape&
     p.coverage = near && table.covers(shape) ? Coverage::interpolated
                  : specified                 ? Coverage::spec
                                              : Coverage::extrapolated;
+    if (shape.unaligned && !whole.tiles.empty()) p.coverage = std::max(p.coverage, Coverage::extrapolated);
     if (p.coverage == Coverage::interpolated) interval = eight ? &gemm.fp8.interpolated : &gemm.interpolated;
   }
   if (interval) p.low = interval->low, p.high = interval->high;
+  if (interval && shape.unaligned && !whole.tiles.empty())
+    p.low *= kUnalignedLoopLeast / kUnalignedLoop, p.high *= kUnalignedLoopMost / kUnalignedLoop;
   const double efficiency = sustained.value * (convolution ? gemm.convolution : 1);
   p.alone /= efficiency;
   p.low *= sustained.value / sustained.high, p.high *= sustained.value / sustained.low;

@@ -4,7 +4,8 @@
 // for the best tile tm x tn and split s of K: products run tile by tile, one wave of tiles over all multiprocessors
 // after another (T = t0 + w (a + b K), as NeuSight, arXiv 2407.13853, and WaveTune, arXiv 2604.10187, use). `edge` is
 // what loading a tile's two operand edges costs, so small tiles are slower per FLOP. A device without tiles (a CPU) has
-// smooth waves: compute = FLOPs / (efficiency * peak). The library picks tile and split for the whole device: beside
+// smooth waves: compute = FLOPs / (efficiency * peak). Unaligned rows are loaded element by element, where others are
+// by 16 bytes: K takes kUnalignedLoop times as long. The library picks tile and split for the whole device: beside
 // communication the same tiles run on fewer multiprocessors, in more waves. Leaves out: cache reuse between tiles.
 #pragma once
 
@@ -18,11 +19,19 @@ struct GemmShape {
   double element_bytes = 2;
   double traffic = 0;       // bytes moved, where that is not each operand once (convolutions)
   double result_bytes = 0;  // of an element of the result; 0: as of the operands
+  bool unaligned = false;   // rows as stored, of an operand or the result, are not all a multiple of 16 bytes long
   double flops() const {
     return 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k) * static_cast<double>(batch);
   }
   double bytes() const;
 };
+
+// Of a main loop whose operands' rows do not begin at multiples of 16 bytes (CUTLASS's align1 kernels), over one whose
+// rows do: the median of three in bf16 that others timed. RTX 4090, squares of 2,040 to 2,073: 155.9 over 106.8 to
+// 115.6 TFLOP/s, 1.40 (pytorch issue 181718); B200, 1157 x 4096 by 4096 x 1157: 99.08 over 61.01 us, with the
+// padding, 1.62 (pytorch pull request 196992); H100, 8193 x 2501 by 2501 x 5008: 1.0 (float8_experimental pull request
+// 145).
+inline constexpr double kUnalignedLoop = 1.40, kUnalignedLoopLeast = 1.0, kUnalignedLoopMost = 1.62;
 
 struct Tile {
   int m = 0, n = 0;

@@ -2,6 +2,7 @@
 #include "sim/cost/kernel_shape.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <variant>
 
@@ -150,6 +151,7 @@ struct ClassOf {
   MemoryClass operator()(const LowRank& l) const {
     return l.part == LowRankPart::orthogonalise ? MemoryClass::reduction : MemoryClass::elementwise;
   }
+  MemoryClass operator()(const CountedTargets&) const { return MemoryClass::reduction; }
   MemoryClass operator()(const SumSquares&) const { return MemoryClass::reduction; }
   MemoryClass operator()(const Pool2d&) const { return MemoryClass::pool; }
   MemoryClass operator()(const AveragePool& p) const {
@@ -160,6 +162,16 @@ struct ClassOf {
   }
   MemoryClass operator()(const auto&) const { return MemoryClass::elementwise; }
 };
+
+// Lengths of the rows of an op's matrices as stored; of convolutions, whose channels cuDNN pads, and of what is no
+// product none.
+std::array<std::int64_t, 3> rows_of(const Op& op) {
+  if (const auto* g = std::get_if<Gemm>(&op.shape))
+    return {g->transpose_a ? g->m : g->k, g->transpose_b ? g->k : g->n, g->n};
+  if (const auto* g = std::get_if<GroupedGemm>(&op.shape)) return {g->k, g->n, g->n};
+  if (const auto* a = std::get_if<Attention>(&op.shape)) return {a->head_dim, a->values(), a->compared()};
+  return {};
+}
 
 }  // namespace
 
@@ -187,6 +199,8 @@ std::optional<GemmShape> product_of(const Role& role, const Op& op) {
   }
   if (shape) shape->element_bytes = static_cast<double>(size_of(op.dtype));
   if (shape && op.dtype == DType::e2m1) shape->element_bytes = 0.5 + 1.0 / 16;  // with its scales
+  if (shape && size_of(op.dtype) > 1)
+    for (const std::int64_t elements : rows_of(op)) shape->unaligned |= elements * size_of(op.dtype) % 16 != 0;
   if (shape && is_narrow(op.dtype)) shape->result_bytes = static_cast<double>(size_of(DType::bf16));
   return shape;
 }

@@ -155,6 +155,11 @@ Groups add_groups(const plan::Scenario& scenario, program::Program& program) {
     if (p.replicas > 1) axes.push_back(Axis::replica);
     if (!axes.empty()) groups.amax = add({"amax", GroupKind::world, axes, {}});
   }
+  if (scenario.training.ignored_token >= 0 && scenario.cluster.gpus > 1)
+    groups.targets = add({"targets",
+                          GroupKind::world,
+                          {Axis::tensor, Axis::context, Axis::expert, Axis::data, Axis::replica, Axis::pipeline},
+                          {}});
   // Without sharding, ranks with the same weights hold the same gradients.
   const bool sharded = p.zero > 0 && !shards.empty();
   if (p.tensor * p.pipeline > 1 || sharded) {

@@ -28,7 +28,8 @@ struct Groups {
   // Ranks that hold different experts, and those that hold the same. routing: ranks whose tokens make a micro-batch, as
   // routers have them.
   program::GroupId expert = -1, expert_data = -1, routing = -1;
-  program::GroupId norm = -1;  // ranks whose gradient squares add up to the global norm
+  program::GroupId targets = -1;  // ranks whose targets that count add up: all, with training.ignored_token
+  program::GroupId norm = -1;     // ranks whose gradient squares add up to the global norm
   // Without sharding, where the sum of experts' squares is over more ranks than that of the others.
   program::GroupId expert_norm = -1;
   // Data-parallel ranks that share the sums of batch normalisation: all of a stage, with model.sync_batch_norm.
@@ -137,6 +138,7 @@ struct Context {
     return t.four_bits() || (t.eight_bits() && t.fp8_block() > 0);
   }
   bool scales_loss() const { return compute == DType::f16; }
+  bool counts_targets() const { return scenario.training.ignored_token >= 0 && !plan().forward_only; }
   // Rows of the expert group's tokens for the experts of this rank, without a capacity.
   std::int64_t rows_for_own(std::int64_t layer) const {
     return loads->rows_at(layer, load, expert_group, expert_place);

@@ -182,6 +182,10 @@ struct Model {
   std::int64_t patches() const { return (image_size / patch) * (image_size / patch); }
   std::int64_t patch_width() const { return image_channels * patch * patch; }
   // Whether its examples are sequences of tokens of a text, and not images or rows of numbers.
+  // Tokens of a sequence where none are given: the longest, but no more than the window where all layers have one.
+  std::int64_t usual_seq_len() const {
+    return sliding_window > 0 && full_attention_every == 0 ? std::min(max_seq_len, sliding_window) : max_seq_len;
+  }
   bool reads_text() const { return is_transformer() && !is_vision(); }
   // Whether a token sees none behind it.
   bool is_causal() const { return !is_encoder() && !is_vision(); }

@@ -65,6 +65,7 @@ class Rules {
     read_recorded_routing(sections_.root.get("model"), s_);
     if (!reported_.list().empty()) return;
     check_documents(sections_, s_);
+    check_ignored_targets(sections_, s_);
     check_offload(sections_, s_);
     check_gradient_compression(sections_.plan, s_);
     check_local_steps(sections_.plan, s_);
@@ -344,9 +345,7 @@ class Rules {
       s_.plan.sequence_parallel = false;
       return;
     }
-    const bool all_windowed = m.sliding_window > 0 && m.full_attention_every == 0;
-    if (training.seq_len == 0)
-      training.seq_len = all_windowed ? std::min(m.max_seq_len, m.sliding_window) : m.max_seq_len;
+    if (training.seq_len == 0) training.seq_len = m.usual_seq_len();
     if (m.is_vision() && training.seq_len != m.max_seq_len)
       return place.error(
           fmt::format("seq_len = {}, but an image is {} patches and the class token", training.seq_len, m.patches()),

@@ -356,6 +356,18 @@ std::vector<Key> training_keys() {
        .example = "0",
        .related = "training.optimizer",
        .field = &Training::clip},
+      {.path = "training.ignored_token",
+       .type = KeyType::integer,
+       .fallback = "-1",
+       .min = -1,
+       .max = 1 << 24,
+       .meaning =
+           "of gpt, llama and moe: targets of this token, as padding or prompts, count neither in the loss nor in "
+           "gradients; the mean is over all others of the whole batch, however many of them a rank or a "
+           "micro-batch has (Megatron-LM's `--calculate-per-token-loss`); -1: all count",
+       .example = "0",
+       .related = "training.seq_len",
+       .field = &Training::ignored_token},
       {.path = "training.loss_scale",
        .type = KeyType::number,
        .fallback = "65536",

@@ -219,8 +219,9 @@ struct Training {
   double lr = 3e-4, beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0.1, momentum = 0;
   std::string lr_schedule = "constant";  // constant | cosine
   std::int64_t warmup_steps = 0;
-  double clip = 1.0;          // global norm; 0 = off
-  double loss_scale = 65536;  // fp16: at first
+  double clip = 1.0;                // global norm; 0 = off
+  std::int64_t ignored_token = -1;  // targets of it count for nothing; -1: all count
+  double loss_scale = 65536;        // fp16: at first
   std::int64_t loss_scale_interval = 2000;
   std::int64_t seed = 1;
   bool deterministic = false;       // a GPU's kernels give the same bits in every run

@@ -107,6 +107,9 @@ void check_overlapped_shared_experts(const Node& own, const Scenario& scenario);
 void check_performed_precision(const Node& training, const Scenario& scenario);
 // narrow_rules.cpp: what is kept or sent in few bits, or made again in backward, one key each.
 void check_narrow_and_again(const Sections& sections, const Scenario& scenario);
+// ignored_target_rules.cpp: what does not go with training.ignored_token.
+void check_ignored_targets(const Sections& sections, const Scenario& scenario);
+
 // document_rules.cpp: what of training.documents does not go together, or is missing.
 void check_documents(const Sections& sections, const Scenario& scenario);
 // deterministic_rules.cpp: what of training.deterministic and fill_uninitialized there is not; which loss and which

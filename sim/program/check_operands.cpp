@@ -281,8 +281,7 @@ struct ExpectedOf {
   // A chain of kernels has tensors between them.
   Expected operator()(const CrossEntropy& c) const {
     Expected e = operands_of(c);
-    constexpr std::size_t kMostScratch = 2;
-    const std::size_t most = e.writes.size() + kMostScratch;
+    const std::size_t most = e.writes.size() + 2;  // tensors beside the results
     while (e.writes.size() < std::min(op.writes.size(), most)) e.writes.push_back(c.rows * c.cols);
     return e;
   }
@@ -438,6 +437,7 @@ struct ExpectedOf {
     return e;
   }
 
+  Expected operator()(const CountedTargets& c) const { return {{c.mean ? 1 : c.rows, 2}, {c.mean ? 1 : 2}}; }
   Expected operator()(const SumSquares& s) const { return {{s.elements, 1}, {1}}; }
   Expected operator()(const ClipCoefficient& c) const { return {c.scaled ? Sizes{1, 2} : Sizes{1}, {1}}; }
   Expected operator()(const UpdateLossScale&) const { return {{1, 2}, {2}}; }
@@ -587,11 +587,11 @@ void check_operands(const Program& program, RoleId role_id, ViolationList& list)
         site.hold_pieces("reads", op.reads[0], *c, c->from);
         site.hold_pieces("writes", op.writes[0], *c, c->to);
       }
-      if (const auto* c = std::get_if<Collective>(&op.shape)) {
-        const auto& only = program.groups[static_cast<std::size_t>(c->group)].pipeline_only;
+      if (const Collective* c = collective) {
+        const Group& group = program.groups[static_cast<std::size_t>(c->group)];
+        const auto& only = group.pipeline_only;
         if (!only.empty() && std::find(only.begin(), only.end(), role.pipeline) == only.end())
-          site.bad(-1, fmt::format("is on group {}, which this role is not in",
-                                   program.groups[static_cast<std::size_t>(c->group)].name));
+          site.bad(-1, fmt::format("is on group {}, which this role is not in", group.name));
       }
     }
   }

@@ -134,6 +134,7 @@ struct ShapeText {
   std::string operator()(const OuterStep& o) const {
     return fmt::format("elements={} workers={}{}", o.elements, o.workers, o.master ? " master" : "");
   }
+  std::string operator()(const CountedTargets& c) const { return c.mean ? "" : fmt::format("rows={}", c.rows); }
   std::string operator()(const SumSquares& s) const { return fmt::format("elements={}", s.elements); }
   std::string operator()(const ClipCoefficient& c) const { return fmt::format("max_norm={}", c.max_norm); }
   std::string operator()(const UpdateLossScale& u) const { return fmt::format("interval={}", u.interval); }

@@ -137,6 +137,7 @@ struct KindName {
   }
   std::string_view operator()(const Compress& c) const { return c.decompress ? "decompress" : "compress"; }
   std::string_view operator()(const Optimizer& o) const { return o.adam ? "adamw" : "sgd"; }
+  std::string_view operator()(const CountedTargets& c) const { return c.mean ? "mean_of_counted" : "count_targets"; }
   std::string_view operator()(const SumSquares&) const { return "sum_squares"; }
   std::string_view operator()(const ClipCoefficient&) const { return "clip_coefficient"; }
   std::string_view operator()(const UpdateLossScale&) const { return "update_loss_scale"; }

@@ -577,9 +577,9 @@ struct HostSync {
 
 using OpShape = std::variant<Gemm, Attention, LatentHeads, Norm, HeadNorm, Activation, Elementwise, StridedCopy, Router,
                              Permute, GroupedGemm, GroupedBias, RowScale, Embedding, EmbeddingBags, Pairs, CrossEntropy,
-                             MeanSquaredError, BinaryCrossEntropy, Optimizer, Adafactor, AdafactorParts, Muon, Lamb,
-                             Compress, LowRank, OuterStep, SumSquares, ClipCoefficient, UpdateLossScale, Conv2d, Pool2d,
-                             AveragePool, BatchNorm, Input, Collective, PointToPoint, HostSync>;
+                             CountedTargets, MeanSquaredError, BinaryCrossEntropy, Optimizer, Adafactor, AdafactorParts,
+                             Muon, Lamb, Compress, LowRank, OuterStep, SumSquares, ClipCoefficient, UpdateLossScale,
+                             Conv2d, Pool2d, AveragePool, BatchNorm, Input, Collective, PointToPoint, HostSync>;
 
 // "gemm", "flash_attention_forward", "layer_norm_backward_input", "all_reduce", ...: the class reports group by.
 std::string_view kind_name(const OpShape& shape);

@@ -168,12 +168,22 @@ struct SumSquares {
   std::int64_t copies = 1;
   friend bool operator==(const SumSquares&, const SumSquares&) = default;
 };
+// With training.ignored_token the mean is over targets that count. Sum {targets i32 [rows], counted f32 [2]} ->
+// {counted}: its first number grows by the targets that are not CrossEntropy::kNoTarget, of which `copies` consecutive
+// ranks of the tensor group have the same, on the first of them. Mean {loss f32 [1], counted} -> {loss}: over the
+// first number; 0 where that is.
+struct CountedTargets {
+  bool mean = false;
+  std::int64_t rows = 0;
+  std::int64_t copies = 1;
+  friend bool operator==(const CountedTargets&, const CountedTargets&) = default;
+};
 // {sum f32 [1], loss_scale f32 [2]?} -> {coefficient f32 [1]}: min(1, max_norm / (norm + 1e-6)) / scale with norm =
 // sqrt(sum) / scale, as torch.nn.utils.clip_grad_norm_ of unscaled gradients; max_norm 0: 1 / scale. Not a number if
-// the sum is not finite: the step is skipped.
+// the sum is not finite: the step is skipped. The scale may also be that of CountedTargets; 0 where that is.
 struct ClipCoefficient {
   double max_norm = 1;
-  bool scaled = false;  // there is a loss scale
+  bool scaled = false;  // there is such a scale
   friend bool operator==(const ClipCoefficient&, const ClipCoefficient&) = default;
 };
 // {coefficient f32 [1], loss_scale f32 [2]} -> {loss_scale}: the scale halves if the step is skipped, and doubles after

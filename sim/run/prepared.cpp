@@ -20,7 +20,9 @@
 #include "sim/cost/calibration_file.h"
 #include "sim/cost/device_file.h"
 #include "sim/lower/lower.h"
+#include "sim/plan/keys.h"
 #include "sim/program/static_check.h"
+#include "sim/run/describe_scenario.h"
 
 namespace rehearse::run {
 
@@ -192,6 +194,26 @@ void check_kinds(const Machine& machine) {
   }
 }
 
+// Products in the scenario's precision are costed on every kind of device. 8-bit and 4-bit ones are in bf16 too.
+void check_precision(const Machine& machine, const plan::Scenario& scenario) {
+  const plan::Training& t = scenario.training;
+  for (int kind = 0; kind < machine.kinds(); ++kind) {
+    const cost::Device& device = machine.costs_of(kind).device();
+    if (peak_of(device, t) > 0) continue;
+    std::vector<std::string> rates;
+    for (const auto& [name, rate] : {std::pair{"fp32", device.peak_fp32},
+                                     {"bf16", device.peak_bf16},
+                                     {"fp16", device.peak_fp16},
+                                     {"fp8", device.peak_fp8},
+                                     {"nvfp4", device.peak_fp4}})
+      if (rate.per_s() > 0) rates.emplace_back(name);
+    const std::string precision = plan::value_text(*plan::find_key("training.precision"), scenario).value_or("");
+    throw InputError(Diagnostic{scenario.file, 0, 0, "training.precision",
+                                fmt::format("{}: device {} has no products of this type", precision, device.name),
+                                fmt::format("{}", fmt::join(rates, ", "))});
+  }
+}
+
 Program lower_told(const plan::Scenario& scenario, const Options& options) {
   if (options.phase) options.phase("lowering");
   return lower::lower(scenario);
@@ -231,6 +253,7 @@ Machine::Machine(const plan::Scenario& scenario, const Options& options, const p
       others(costs_of_others(files, scenario, *cluster)),
       collectives(measured_transfers(*cluster, files, scenario, options), *cluster, options.fidelity) {
   check_kinds(*this);
+  check_precision(*this, scenario);
 }
 
 Prepared::Prepared(const plan::Scenario& scenario, const Options& options, std::optional<program::Program> lowered)

@@ -65,6 +65,16 @@ TEST(EstimateCommand, AConfigurationIsAModel) {
   EXPECT_EQ(EstimateJson::parse(r.out)["seq_len"], 512);
 }
 
+// Of windows the sequence length is that of simulate: the model's longest where some layers see all of it.
+TEST(EstimateCommand, AWindowOfSomeLayersIsNoSequenceLength) {
+  const auto seq_len = [](const char* model) {
+    return EstimateJson::parse(run({"estimate", model, "--json"}).out)["seq_len"].get<int>();
+  };
+  EXPECT_EQ(seq_len("gpt-oss-20b"), 131072);
+  EXPECT_EQ(seq_len("gemma2-9b"), 8192);
+  EXPECT_EQ(seq_len("mistral-7b"), 4096);
+}
+
 TEST(EstimateCommand, WhatCannotBeIsRefused) {
   struct Case {
     std::vector<std::string> arguments;

@@ -391,6 +391,7 @@ class Writer {
     if (transformer_) text += fmt::format(", seq_len: {}", 16U << c_.below(4));
     if (c_.once_in(3)) text += ", optimizer: sgd";
     if (c_.once_in(3)) text += ", clip: 0";
+    if (c_.once_in(16)) text += ", ignored_token: 3";
     return text + "}\n";
   }
 

@@ -49,7 +49,7 @@ INSTANTIATE_TEST_SUITE_P(
         Golden{"gpt-10b-offload-1xv100", 13.49, 32.69, true},
         Golden{"llama3-405b-context-16384xh100", 12.23, 94.69, true},
         Golden{"gpt2-xl-32xa100-ethernet-top1", 0.3387, 50.87, true},
-        Golden{"gpt2-diloco-2-nodes", 0.1965, 7.533, true}, Golden{"cnn-imagenet-slow-storage", 0.05632, 4.206, true},
+        Golden{"gpt2-diloco-2-nodes", 0.2084, 7.533, true}, Golden{"cnn-imagenet-slow-storage", 0.05632, 4.206, true},
         Golden{"cifar-4-workers-async", 0.000286, 1.078, true}, Golden{"dlrm-criteo-8xa100", 0.009948, 12.21, true},
         Golden{"llama3-70b-32xh100-32xa100", 46.32, 77.40, true}, Golden{"mixtral-8x7b-64xh100", 2.596, 60.15, true},
         Golden{"mtp-small-8xh100", 0.3801, 14.28, true}, Golden{"deepseek-v3-2048xh800", 32.35, 62.23, true},

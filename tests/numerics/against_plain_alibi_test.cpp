@@ -56,6 +56,8 @@ INSTANTIATE_TEST_SUITE_P(
         PlainCase{"BloomTensorSequence", split(2, both(kBloom, {"plan.tensor=2", "plan.sequence_parallel=true"}))},
         PlainCase{"BloomPipelineZero1", split(4, both(kBloom, {"plan.pipeline=2", "plan.zero=1"}))},
         PlainCase{"BloomZero3", split(2, both(kBloom, {"plan.zero=3"}))},
+        PlainCase{"BloomZero3Pipeline", split(4, both(kBloom, {"plan.zero=3", "plan.pipeline=2"}))},
+        PlainCase{"BloomZero3Untied", split(2, both(kBloom, {"plan.zero=3", "model.tied_embeddings=false"}))},
         PlainCase{"BloomDualPipe",
                   split(2, both(kBloom, {"plan.pipeline=2", "plan.schedule=dualpipe", "plan.micro_batch=1"}))},
         PlainCase{"GptJ", kGptJ}, PlainCase{"GptJTorch", both(kGptJ, {"framework=torch-ddp", "model.dropout=0"})},

@@ -35,7 +35,8 @@ class EmbeddingUnit : public Unit {
 
   ParamId table() const override { return table_; }
   ParamId positions() const override { return positions_; }
-  bool backward_reads_parameters() const override { return false; }
+  // The norm's gain; a table's rows are not.
+  bool backward_reads_parameters() const override { return m_.embedding_norm; }
 
   void declare_parameters() override {
     if (table_ >= 0) {

@@ -53,6 +53,9 @@ class Output {
 
   void forward(ParamId table, BufferId sum) {
     load_input(s_, prefix_ + "targets.load", program::InputKind::targets, DType::i32, loss_.targets(), false, module_);
+    if (s_.parameters.counted() >= 0)
+      s_.builder.op("loss.count", program::CountedTargets{false, c_.tokens, c_.tensor}, DType::f32,
+                    {{loss_.targets()}, {s_.parameters.counted()}}, {{s_.parameters.counted()}});
     norm_.forward();
     if (scales()) scale("head.scale", norm_.out(), in_);
     const BufferId in = tp_.product_input(prefix_ + "final_norm", in_, m_.hidden);
@@ -126,6 +129,7 @@ class Head : public Unit {
       outputs_[i]->declare_buffers(i + 1 < outputs_.size() ? predictions_->hidden.at(i) : input);
     const auto parts = static_cast<std::int64_t>(outputs_.size());
     sum_ = s_.builder.add_loss(parts);
+    s_.parameters.add_loss(sum_);
     for (std::int64_t part = 0; part < parts; ++part)
       sums_.push_back(
           parts == 1 ? sum_

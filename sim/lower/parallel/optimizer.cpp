@@ -55,6 +55,8 @@ void ParameterStore::make_optimizer_state(Bucket& bucket, int index) {
 
 void ParameterStore::emit_zero_gradients() {
   builder_.set_phase(Phase::backward);
+  if (counted_ >= 0)
+    builder_.op("loss.counted.zero", Elementwise{ElementwiseFn::fill, 2}, DType::f32, {}, {{counted_}});
   // With one micro-batch a shard is written by its reduction, not added to.
   for (std::size_t i = 0; i < buckets_.size(); ++i) {
     const Bucket& b = buckets_[i];
@@ -84,6 +86,21 @@ void ParameterStore::add_squares(BufferId sum, bool unlike) {
   }
 }
 
+// Gradients and losses are sums over targets that count, divided by the number of all; what they are then divided by is
+// the share of those that count, of all ranks, known at the end (Megatron-Core distributed/finalize_model_grads.py,
+// num_tokens).
+void ParameterStore::emit_counted() {
+  if (context_.groups.targets >= 0)
+    builder_.op_on("norm", StreamKind::data, "loss.counted.all_reduce",
+                   Collective{CollectiveKind::all_reduce, context_.groups.targets, 2}, DType::f32, {{counted_}},
+                   {{counted_}});
+  Elementwise share{ElementwiseFn::scale, 2};
+  share.value = context_.loss_weight();
+  builder_.op("loss.counted.share", share, DType::f32, {{counted_}}, {{counted_}});
+  for (const BufferId loss : losses_)
+    builder_.op("loss.mean_of_counted", program::CountedTargets{true}, DType::f32, {{loss}, {counted_}}, {{loss}});
+}
+
 // Sum of the squares of every gradient of the model, once each; then min(1, clip / norm), and what it says of the loss
 // scale: an overflow anywhere makes the sum not finite on every rank.
 BufferId ParameterStore::emit_coefficient() {
@@ -107,10 +124,11 @@ BufferId ParameterStore::emit_coefficient() {
         builder_.op_on("norm", StreamKind::data, "grad_norm.all_reduce",
                        Collective{CollectiveKind::all_reduce, context_.groups.norm, 1}, DType::f32, {{sum}}, {{sum}});
   std::vector<Operand> reads{{sum}};
-  if (loss_scale_ >= 0) reads.push_back({loss_scale_});
+  const BufferId scale = loss_scale_ >= 0 ? loss_scale_ : counted_;
+  if (scale >= 0) reads.push_back({scale});
   const OpRef coefficient =
-      builder_.op("grad_norm.clip", program::ClipCoefficient{context_.scenario.training.clip, loss_scale_ >= 0},
-                  DType::f32, reads, {{clip}});
+      builder_.op("grad_norm.clip", program::ClipCoefficient{context_.scenario.training.clip, scale >= 0}, DType::f32,
+                  reads, {{clip}});
   if (loss_scale_ >= 0)
     builder_.op("loss_scale.update", program::UpdateLossScale{context_.scenario.training.loss_scale_interval},
                 DType::f32, {{clip}, {loss_scale_}}, {{loss_scale_}});
@@ -146,7 +164,8 @@ void ParameterStore::emit_optimizer(Bucket& bucket, int index, BufferId coeffici
 void ParameterStore::emit_step() {
   reduce_rest();
   builder_.set_phase(Phase::optimizer);
-  const bool needed = (context_.scenario.training.clip > 0 && local_clip_ < 0) || loss_scale_ >= 0;
+  if (counted_ >= 0) emit_counted();
+  const bool needed = (context_.scenario.training.clip > 0 && local_clip_ < 0) || loss_scale_ >= 0 || counted_ >= 0;
   BufferId coefficient = needed ? emit_coefficient() : -1;
   const bool on_host = context_.plan().offload_optimizer;
   if (on_host && coefficient >= 0) coefficient = coefficient_on_host(coefficient);

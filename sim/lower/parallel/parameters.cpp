@@ -76,6 +76,7 @@ void ParameterStore::layout() {
                                        0,
                                        {},
                                        {program::Init::Kind::first, context_.scenario.training.loss_scale, {}, -1}});
+  if (context_.counts_targets()) counted_ = builder_.workspace("loss.counted", DType::f32, {2}, Lifetime::step);
   // Of each weight of an 8-bit product: itself, the product's input, the gradient of its output.
   fp8_scales_.declare(3 *
                       std::count_if(params_.begin(), params_.end(), [](const Param& p) { return p.spec.eight_bits; }));

@@ -135,6 +135,11 @@ class ParameterStore {
 
   // fp16: the loss scale and how many steps it has stood, f32 [2], the same on every rank; -1: none.
   BufferId loss_scale() const { return loss_scale_; }
+  // training.ignored_token: f32 [2], of which the first number is how many targets have counted so far, and from
+  // emit_step() on their share of the batch's; -1: all count.
+  BufferId counted() const { return counted_; }
+  // The loss of a stage that has one, to be divided by that share.
+  void add_loss(BufferId loss) { losses_.push_back(loss); }
 
   void emit_zero_gradients();  // start of the step
   void emit_step();            // the rest of the reductions, norm, optimizer, gathers (optimizer.cpp)
@@ -355,6 +360,7 @@ class ParameterStore {
   void reduce_rest();
   void gather_updated();
   BufferId emit_coefficient();
+  void emit_counted();
   void add_squares(BufferId sum, bool unlike);
   void emit_lamb(BufferId coefficient);
   void emit_optimizer(Bucket& bucket, int index, BufferId coefficient);
@@ -371,7 +377,8 @@ class ParameterStore {
   std::map<std::pair<BufferId, int>, BufferId> parts_;  // of a parameter's values, the k-th
   int chunk_ = -1;
   bool last_backward_ = false;
-  BufferId loss_scale_ = -1;
+  BufferId loss_scale_ = -1, counted_ = -1;
+  std::vector<BufferId> losses_;
   BufferId local_clip_ = -1;  // what our gradients are multiplied by before they join our momentum
   OpRef host_step_;           // the last of the optimizer's ops on the host
   Fp8Scales fp8_scales_;

@@ -103,6 +103,20 @@ TEST_F(CudaCrossEntropy, RowsWithoutATargetAreLeftOut) {
   EXPECT_EQ(sums.read()[2], 0.0F) << "of all ranks one has the sum of one";
 }
 
+TEST_F(CudaCrossEntropy, TargetsThatCountAreCounted) {
+  std::vector<std::int32_t> targets(3000, 7);
+  for (std::size_t i = 0; i < targets.size(); i += 4) targets[i] = -1;
+  targets.back() = 0;
+  const Tensor of = raw(targets), counted = given({5, 0}, DType::f32), loss = given({0.75F}, DType::f32);
+  device().count_targets(static_cast<std::int64_t>(targets.size()), of.as<std::int32_t>(), counted.as<float>());
+  EXPECT_EQ(counted.read()[0], 2255.0F);
+  EXPECT_EQ(counted.read()[1], 0.0F);
+  device().mean_of_counted(given({0.25F, 0}, DType::f32).as<float>(), loss.as<float>());
+  EXPECT_EQ(loss.read()[0], 3.0F);
+  device().mean_of_counted(given({0, 0}, DType::f32).as<float>(), loss.as<float>());
+  EXPECT_EQ(loss.read()[0], 0.0F);
+}
+
 // 11 columns of padding: all of the last of eight shards.
 TEST_F(CudaCrossEntropy, ThreePartsOverShards) {
   for (const DType type : kTypes) {

@@ -292,6 +292,8 @@ TEST_F(CudaOptimizer, ClippingAndLossScaling) {
   EXPECT_NEAR(coefficient(1, 100, nullptr), 0.1, 1e-7);       // 1 / (10 + 1e-6)
   EXPECT_EQ(coefficient(2, 100, eight.as<float>()), 0.125F);  // a norm of 10 / 8
   EXPECT_NEAR(coefficient(0.5, 100, eight.as<float>()), 0.5 / 1.25 / 8, 1e-7);
+  const Tensor none = given({0.0F}, DType::f32);
+  EXPECT_EQ(coefficient(1, 0, none.as<float>()), 0.0F);  // no target counts
   EXPECT_TRUE(std::isnan(coefficient(0, std::numeric_limits<float>::infinity(), nullptr)));
   EXPECT_TRUE(std::isnan(coefficient(0, std::numeric_limits<float>::quiet_NaN(), nullptr)));
 

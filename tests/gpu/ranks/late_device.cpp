@@ -288,6 +288,12 @@ class LateDevice final : public Device {
   void sum_squares(std::int64_t n, In x, float* sum) override {
     later([=, this] { cpu_->sum_squares(n, x, sum); });
   }
+  void count_targets(std::int64_t n, const std::int32_t* targets, float* counted) override {
+    later([=, this] { cpu_->count_targets(n, targets, counted); });
+  }
+  void mean_of_counted(const float* counted, float* loss) override {
+    later([=, this] { cpu_->mean_of_counted(counted, loss); });
+  }
   void clip_coefficient(double max_norm, const float* sum, const float* loss_scale, float* coefficient) override {
     later([=, this] { cpu_->clip_coefficient(max_norm, sum, loss_scale, coefficient); });
   }

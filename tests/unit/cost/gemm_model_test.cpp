@@ -26,6 +26,13 @@ TEST(GemmModel, OneTileMoreThanTheSmsTakesAWholeSecondWave) {
   EXPECT_NEAR(gemm_seconds(hopper_like(), plain(), {133 * 128, 256, 4096}), 3e-6 + 2 * (2e-6 + tile), 1e-12);
 }
 
+TEST(GemmModel, UnalignedRowsMakeTheMainLoopLonger) {
+  const double tile = 2.0 * 128 * 256 * 4095 / 1e12;
+  GemmShape odd{132 * 128, 256, 4095};
+  odd.unaligned = true;
+  EXPECT_NEAR(gemm_seconds(hopper_like(), plain(), odd), 3e-6 + 2e-6 + kUnalignedLoop * tile, 1e-12);
+}
+
 TEST(GemmModel, HeldSmsPushAFullWaveIntoASecondOne) {
   // 132 tiles on 132 SMs beside a collective of 24 blocks (NVIDIA forum 337991 saw 80% of peak become 47%).
   const auto seconds = gemm_seconds(hopper_like(), plain(), {132 * 128, 256, 4096}, {132 - 24, 1e18});

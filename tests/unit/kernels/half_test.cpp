@@ -449,6 +449,8 @@ TEST_P(HalfTest, ClippingUndoesTheLossScale) {
   EXPECT_FLOAT_EQ(coefficient(1, 16 * 0x1p20F, scale), 1 / (4 + 1e-6F) / 1024);
   EXPECT_EQ(coefficient(8, 16 * 0x1p20F, scale), 0x1p-10F);
   EXPECT_EQ(coefficient(0, 16 * 0x1p20F, scale), 0x1p-10F);
+  const float none[] = {0, 0};
+  EXPECT_EQ(coefficient(1, 0, none), 0);  // no target counts
   EXPECT_TRUE(std::isnan(coefficient(1, std::numeric_limits<float>::infinity(), scale)));
   EXPECT_TRUE(std::isnan(coefficient(0, std::numeric_limits<float>::quiet_NaN(), nullptr)));
 }

@@ -190,6 +190,7 @@ std::string dump(const Scenario& s) {
                      t.fp8_params, static_cast<int>(t.moments));
   out += fmt::format(" {} {} {}", t.fp8_dispatch, t.fp8_activation_input, t.e5m6_attention_output);
   out += fmt::format(" {} {} {} {}", t.lora_rank, t.lora_alpha, t.lora_qkv && t.lora_proj, t.lora_fc1 && t.lora_fc2);
+  out += fmt::format(" {}", t.ignored_token);
   out += fmt::format(" {} {} {} {}", t.base_batch, t.base_lr, t.deterministic, t.fill_uninitialized);
   out += fmt::format(" {} {} {} {}", static_cast<int>(t.documents), t.document_length, t.document_sigma,
                      fmt::join(t.document_lengths, ","));

@@ -152,6 +152,8 @@ TEST(PerformedKeys, ChangeWithTheirKeys) {
     const std::string key = change.substr(0, change.find('='));
     EXPECT_NE(of(kGpt, {change}).at(key), of(kGpt, {"framework=rehearse"}).at(key)) << change;
   }
+  EXPECT_NE(of(kGpt, {"training.precision=bf16", "training.ignored_token=3"}).at("training.ignored_token"),
+            of(kGpt).at("training.ignored_token"));
   for (const std::string change : {"training.lora_alpha=9", "training.lora_targets=[mlp]"}) {
     const std::string key = change.substr(0, change.find('='));
     EXPECT_NE(of(kGpt, {"training.lora_rank=4", change}).at(key), of(kGpt, {"training.lora_rank=4"}).at(key)) << change;
