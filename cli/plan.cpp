@@ -93,13 +93,19 @@ search::Request request_of(const PlanArguments& a, const std::string& root) {
 
 namespace {
 
-reports::SweepRow row_of(const search::Outcome& found, std::size_t plan, result::Result& r, const std::string& file) {
+reports::SweepRow row_of(const search::Outcome& found, std::size_t plan, result::Result& r, const std::string& file,
+                         search::Objective objective) {
   r.scenario_file = file;
   r.limited_by = reports::limited_by(r);
   reports::SweepRow row;
   const search::Choice& choice = found.plans[plan].choice;
   for (std::size_t k = 0; k < choice.size(); ++k) row.values.push_back(found.space.keys[k].values[choice[k]]);
   reports::fill(row, r);
+  const auto samples = static_cast<double>(row.batch.global());
+  if (objective == search::Objective::energy) row.sought = reports::joules_text(r.energy.joules() / samples);
+  if (objective == search::Objective::cost)
+    row.sought = fmt::format("{:.4g} GPU-h", search::objective_of(objective, Time::from_ps(r.step_time_ps), r.ranks,
+                                                                  row.batch.global(), 0, 0));
   return row;
 }
 
@@ -143,19 +149,19 @@ reports::SearchReport report_of(const PlanArguments& a, const search::Request& r
   const std::string file = shown_path(a.request.file, root);
   for (const search::SpaceKey& key : found.space.keys) r.keys.push_back({key.key, key.values});
   for (std::size_t i = 0; i < found.best.size(); ++i) {
-    r.best.push_back(row_of(found, found.best[i], found.answers[i], file));
+    r.best.push_back(row_of(found, found.best[i], found.answers[i], file, request.objective));
     if (a.output_given) r.best.back().directory = fmt::format("plan-{}", i + 1);
     r.joules.push_back(found.plans[found.best[i]].joules);
   }
   r.scenario = found.answers.empty() ? file : found.answers.front().scenario_name;
   if (found.simplest) {
-    r.simplest = row_of(found, *found.simplest, *found.simplest_answer, file);
+    r.simplest = row_of(found, *found.simplest, *found.simplest_answer, file, request.objective);
     r.simple_kind = search::complexity_name(found.plans[*found.simplest].complexity);
     r.best_kind = search::complexity_name(found.plans[found.best.front()].complexity);
   }
   r.advice = advice_of(request, found);
   for (std::size_t i = 0; i < found.front.size(); ++i)
-    r.front.push_back(row_of(found, found.front[i], found.front_answers[i], file));
+    r.front.push_back(row_of(found, found.front[i], found.front_answers[i], file, request.objective));
   for (const search::Worth& worth : found.worth) r.changes.push_back(change_of(found, worth));
   const search::Counts& c = found.counts;
   r.choices = c.choices, r.forbidden = c.forbidden, r.too_large = c.too_large, r.bounded = c.bounded;

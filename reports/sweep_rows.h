@@ -40,6 +40,7 @@ struct SweepRow {
   std::int64_t step_time_ps = 0, peak_bytes = 0, memory_bytes = 0;
   double mfu = 0, tokens_per_s = 0, bubble = 0, exposed = 0, low_s = 0, high_s = 0;
   std::string limit, limited_by;   // a word, and the sentence
+  std::string sought;              // of a search by cost or energy: how much
   std::vector<std::string> notes;  // result::Note's texts
   // Of all rows, by set_scaling().
   bool reference = false;

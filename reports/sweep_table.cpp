@@ -133,6 +133,8 @@ std::vector<SweepColumn> columns_of(const std::vector<SweepRow>& rows) {
   add("step", 0, "-", [](const SweepRow& row) {
     return format_time(Time::from_ps(row.step_time_ps)) + (row.notes.empty() ? "" : "*");
   });
+  if (!all_alike(rows, [](const SweepRow& row) { return row.sought; }))
+    add("a sample", 0, "", [](const SweepRow& row) { return row.sought; });
   if (several_gpus(rows)) {
     add("speed-up", 0, "", [](const SweepRow& row) { return fmt::format("{:.2f}", row.speed_up); });
     add("effic.", 0, "", [](const SweepRow& row) { return percent(row.efficiency); });

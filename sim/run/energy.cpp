@@ -33,21 +33,10 @@ Load load_of(const program::Program& program, const Devices& devices, const Powe
   constexpr double kPico = 1e-12;
   Load load;
   for (std::size_t r = 0; r < program.roles.size(); ++r) {
-    const program::Role& role = program.roles[r];
     if (devices.of_role[r] == 0) continue;
-    std::vector<std::int64_t> runs(role.bodies.size(), 0);
-    for (const program::Slot& slot : role.slots) ++runs[static_cast<std::size_t>(slot.body)];
-    for (std::size_t b = 0; b < role.bodies.size(); ++b)
-      for (const program::Op& op : role.bodies[b].ops) {
-        if (program::within(role, op) != program::Within::device) continue;  // what hosts take is left out
-        if (op.ends()) continue;                                             // of the first steps alone
-        if (runs[b] == 0 || program::is_transfer(op) || std::holds_alternative<program::HostSync>(op.shape)) continue;
-        const cost::KernelEnergy energy = cost::kernel_energy(power, role, op);
-        const double times =
-            devices.of_role[r] * static_cast<double>(runs[b]) / static_cast<double>(role.bodies[b].every);
-        add(load.products, energy.flops, times);
-        add(load.memory, energy.bytes, times);
-      }
+    const KernelJoules kernels = kernel_joules(program.roles[r], program.roles[r].slots, power);
+    add(load.products, kernels.products, devices.of_role[r]);
+    add(load.memory, kernels.memory, devices.of_role[r]);
   }
   add(load.idle, power.idle_w, outcome.step_time.seconds() * devices.all);
   add(load.memory, power.byte, outcome.transfer_memory_bytes * share * kPico);
@@ -89,6 +78,34 @@ result::Energy energy_of_kind(const program::Program& program, const Devices& de
 }
 
 }  // namespace
+
+bool is_counted(const program::Role& role, const program::Op& op) {
+  if (program::within(role, op) != program::Within::device || op.ends()) return false;
+  return !program::is_transfer(op) && !std::holds_alternative<program::HostSync>(op.shape);
+}
+
+KernelJoules kernel_joules(const program::Role& role, const std::vector<program::Slot>& slots,
+                           const cost::Power& power) {
+  KernelJoules sum;
+  std::vector<std::int64_t> runs(role.bodies.size(), 0);
+  for (const program::Slot& slot : slots) ++runs[static_cast<std::size_t>(slot.body)];
+  for (std::size_t b = 0; b < role.bodies.size(); ++b)
+    for (const program::Op& op : role.bodies[b].ops) {
+      if (runs[b] == 0 || !is_counted(role, op)) continue;
+      const cost::KernelEnergy energy = cost::kernel_energy(power, role, op);
+      const double times = static_cast<double>(runs[b]) / static_cast<double>(role.bodies[b].every);
+      add(sum.products, energy.flops, times);
+      add(sum.memory, energy.bytes, times);
+    }
+  return sum;
+}
+
+double least_joules(const cost::Power& power, double seconds, double devices, double products, double memory) {
+  const double idle = power.idle_w.value * seconds * devices;
+  const double clock = clock_within(power, idle, memory, products, power.limit_w * seconds * devices);
+  const double voltage = power.voltage.voltage(clock);
+  return idle + memory + products * voltage * voltage;
+}
 
 result::Energy energy_of(const program::Program& program, const plan::RankGrid& grid, const cost::Device& device,
                          const engine::Outcome& outcome) {

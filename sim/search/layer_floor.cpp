@@ -16,6 +16,7 @@
 #include "sim/plan/schedule/schedule.h"
 #include "sim/program/work.h"
 #include "sim/run/device_kinds.h"
+#include "sim/run/energy.h"
 #include "sim/search/least_times.h"
 
 namespace rehearse::search {
@@ -214,6 +215,20 @@ void add_memory(const program::Role& role, const Units& units, bool all_trained,
   for (UnitFloor& unit : floor.layers) give(unit);
 }
 
+// What kernels of a micro-batch take in energy. Of packed documents attention takes what a rank's own do, as in
+// kernel_time().
+void add_energy(const program::Role& role, const program::Body& body, const Units& units, const cost::Power& power,
+                LayerFloor& floor) {
+  for (const Op& op : body.ops) {
+    UnitFloor* const unit = unit_at(floor, units.of(op.name));
+    if (unit == nullptr || !run::is_counted(role, op)) continue;
+    const auto* const attention = std::get_if<program::Attention>(&op.shape);
+    if (attention != nullptr && attention->document > 0) continue;
+    const cost::KernelEnergy energy = cost::kernel_energy(power, role, op);
+    unit->kernels.products += energy.flops.value, unit->kernels.memory += energy.bytes.value;
+  }
+}
+
 // A stage's chunks, each a run of layers, in the model's order.
 struct Part {
   std::int64_t forward = 0, backward = 0, kept = 0, parameters = 0, gradients = 0, optimizer = 0;
@@ -309,13 +324,15 @@ std::vector<LayerFloor> floors_of(const plan::Scenario& scenario, const run::Mac
     floor.layers.resize(static_cast<std::size_t>(scenario.model.layers));
     UnitPaths paths(role, units, transfers, machine.costs_of(kind), waits);
     std::set<program::BodyId> seen;
-    for (const program::Slot& slot : role.slots)
-      if (slot.micro_batch >= 0 && seen.insert(slot.body).second)
-        paths.walk(role.bodies[static_cast<std::size_t>(slot.body)],
-                   [&](std::int64_t number, bool backward, std::int64_t ps) {
-                     UnitFloor* const unit = unit_at(floor, number);
-                     (backward ? unit->backward_ps : unit->forward_ps) += ps;
-                   });
+    for (const program::Slot& slot : role.slots) {
+      if (slot.micro_batch < 0 || !seen.insert(slot.body).second) continue;
+      const program::Body& body = role.bodies[static_cast<std::size_t>(slot.body)];
+      paths.walk(body, [&](std::int64_t number, bool backward, std::int64_t ps) {
+        UnitFloor* const unit = unit_at(floor, number);
+        (backward ? unit->backward_ps : unit->forward_ps) += ps;
+      });
+      if (ranks_are_alike(scenario)) add_energy(role, body, units, machine.costs_of(kind).device().power, floor);
+    }
     add_memory(role, units, !scenario.training.lora(), floor);
   }
   return floors;
@@ -528,6 +545,12 @@ PlanFloor plan_floor(const std::vector<LayerFloor>& of_kinds, const plan::Scenar
   // and with local steps workers do not meet.
   const bool slowest = meets && scenario.model.experts == 0 && !p.steps_apart();
   const std::vector<std::vector<int>> kinds = kinds_of_stages(scenario, machine);
+  if (!mixed) {
+    const auto passes = static_cast<double>(micro_batches * scenario.cluster.gpus / p.pipeline);
+    floor.kernels.add(of_kinds.front().first.kernels, passes);
+    floor.kernels.add(of_kinds.front().last.kernels, passes);
+    for (const UnitFloor& unit : of_kinds.front().layers) floor.kernels.add(unit.kernels, passes);
+  }
   if (p.layers_by_time) {
     const std::int64_t longest = schedule.bidirectional() ? 0 : least_longest(of_kinds, kinds, p.chunks, slowest);
     floor.step = Time::from_ps(micro_batches * std::max(work.of_all() / stages, longest));

@@ -29,6 +29,7 @@
 #include "sim/plan/scenario.h"
 #include "sim/plan/schedule/schedule.h"
 #include "sim/run/prepared.h"
+#include "sim/search/least_energy.h"
 
 namespace rehearse::search {
 
@@ -37,6 +38,7 @@ struct UnitFloor {
   std::int64_t forward_ps = 0, backward_ps = 0;               // of a micro-batch
   std::int64_t parameters = 0, gradients = 0, optimizer = 0;  // bytes, unsharded
   std::int64_t kept = 0;                                      // bytes of a micro-batch, between forward and backward
+  Joules kernels;                                             // of a micro-batch
   friend bool operator==(const UnitFloor&, const UnitFloor&) = default;
 };
 
@@ -63,6 +65,7 @@ bool uneven(const cluster::Cluster& cluster);
 struct PlanFloor {
   Time step;
   std::int64_t bytes = 0;  // of the stage that needs most
+  Joules kernels;          // of all ranks' in a step; 0 where devices or ranks are unlike
 };
 
 // What a stage holds by a schedule's slots, asked once. Several threads may ask.

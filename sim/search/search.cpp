@@ -23,6 +23,7 @@
 #include "sim/run/fit.h"
 #include "sim/run/prepared.h"
 #include "sim/search/layer_floor.h"
+#include "sim/search/least_energy.h"
 #include "sim/search/least_step.h"
 #include "sim/search/machines.h"
 
@@ -179,7 +180,8 @@ class Search {
                                          machines_.collectives_of(*machine), passes_held_);
       const std::int64_t bytes = with_reserve(floor.bytes, scenario, *machine);
       const bool fits = bytes <= most_room(*machine, scenario);
-      give_bounds(plan, scenario, *machine, fits ? Status::floored : Status::too_large, floor.step, bytes);
+      give_bounds(plan, scenario, *machine, fits ? Status::floored : Status::too_large, floor.step, bytes,
+                  floor.kernels);
     } catch (const InputError& error) {
       forbid(i, error);
     }
@@ -225,18 +227,19 @@ class Search {
     const Time step =
         memory.fits ? least_step(stages, scenario.grid(), *machine, !scenario.data.takes_time()) : plan.least;
     give_bounds(plan, scenario, *machine, memory.fits ? Status::bounded : Status::too_large, std::max(step, plan.least),
-                memory.bytes);
+                memory.bytes, objective_is_energy() ? kernel_joules(stages, scenario, *machine) : Joules());
   }
 
   void give_bounds(Plan& plan, const plan::Scenario& scenario, const run::Machine& machine, Status status, Time step,
-                   std::int64_t bytes) const {
+                   std::int64_t bytes, Joules kernels) const {
     plan.least = step;
     plan.least_bytes = bytes;
     plan.status = status;
     plan.objective = objective_of(request_.objective, step, plan.gpus, scenario.training.global_batch, bytes,
-                                  step.seconds() * idle_watts(machine) * static_cast<double>(plan.gpus));
+                                  objective_is_energy() ? least_energy(machine, step, plan.gpus, kernels) : 0);
   }
 
+  bool objective_is_energy() const { return request_.objective == Objective::energy; }
   static bool known(const Plan& plan) { return plan.status != Status::forbidden && plan.status != Status::unsettled; }
   bool open(std::size_t plan) const {
     return out_.plans[plan].status == Status::floored || out_.plans[plan].status == Status::bounded;

@@ -343,6 +343,38 @@ TEST(Search, OtherObjectivesHaveOtherBests) {
   EXPECT_EQ(cheap.plans[cheap.best.front()].gpus, 1) << "nothing is sent on one GPU";
 }
 
+// The least energy of all plans, and no bound above what simulation says.
+TEST(Search, TheLeastEnergyIsFoundWithoutSimulatingAll) {
+  const std::string file = scenario_of_text(kGpt);
+  const std::vector<std::string> fixed{"plan.context=1", "plan.schedule=1f1b", "plan.chunks=1"};
+  search::Request request = request_of(file, fixed);
+  request.objective = search::Objective::energy;
+  request.top = 1;
+  const search::Outcome found = search::search(request);
+  EXPECT_TRUE(found.proven);
+  run::Options options;
+  options.data_root = kSearchRoot;
+  options.record = false;
+  double least = INFINITY;
+  std::int64_t fit = 0;
+  for (const search::Plan& plan : found.plans) {
+    if (plan.status == search::Status::forbidden || plan.status == search::Status::too_large) continue;
+    std::vector<std::string> assignments = fixed;
+    const std::vector<std::string> chosen = found.space.assignments(plan.choice);
+    assignments.insert(assignments.end(), chosen.begin(), chosen.end());
+    const plan::Scenario scenario = plan::read_scenario(file, assignments, kSearchRoot);
+    const result::Result r = run::simulate_scenario(scenario, options);
+    if (!r.memory_fits) continue;
+    ++fit;
+    const double joules = r.energy.joules() / static_cast<double>(scenario.training.global_batch);
+    least = std::min(least, joules);
+    EXPECT_LE(plan.objective, joules * (1 + 1e-12)) << fmt::format("{}", fmt::join(chosen, " "));
+    EXPECT_GT(plan.objective, 0.3 * joules) << "a bound that settles nothing";
+  }
+  EXPECT_NEAR(found.plans[found.best.front()].objective, least, 1e-12 * least);
+  EXPECT_LT(found.counts.simulated, fit / 2);
+}
+
 TEST(Search, EachChoiceIsAnotherPlanOnce) {
   const std::string file = scenario_of_text(kGpt);
   const search::Outcome found = search::search([&] {
