@@ -5,6 +5,7 @@
 #include <stdexcept>
 
 namespace rehearse::numerics {
+namespace maps {
 namespace {
 
 using model::Extent;
@@ -178,33 +179,35 @@ std::string name_of(const std::string& list, std::size_t at, LayerKind kind) {
 }
 
 }  // namespace
+}  // namespace maps
 
-PlainMaps::PlainMaps(const std::vector<Layer>& list, Extent in, const Draw& draw) : list_(list), in_(in) {
-  Extent at = in;
+PlainMaps::PlainMaps(const std::vector<model::Layer>& list, model::Extent in, const Draw& draw) : list_(list), in_(in) {
+  model::Extent at = in;
   for (std::size_t unit = 0; unit < model::unit_starts(list).size(); ++unit) {
-    const std::vector<Layer> layers = model::unit_layers(list, unit);
+    const std::vector<model::Layer> layers = model::unit_layers(list, unit);
     declare(layers, at, "unit" + std::to_string(unit), draw);
     at = model::extent_after(layers, at);
   }
 }
 
-void PlainMaps::declare(const std::vector<Layer>& list, Extent in, const std::string& name, const Draw& draw) {
+void PlainMaps::declare(const std::vector<model::Layer>& list, model::Extent in, const std::string& name,
+                        const Draw& draw) {
   using Kind = program::Init::Kind;
   const auto parameter = [&](const std::string& own, std::int64_t rows, std::int64_t cols, Kind kind, double width) {
     const std::vector<float> values = draw(kind, width, own, rows * cols);
     add(own, rows, cols, [&](const std::string&, std::int64_t i) { return values[static_cast<std::size_t>(i)]; });
   };
   for (std::size_t i = 0; i < list.size(); ++i) {
-    const Layer& layer = list[i];
-    const std::string own = name_of(name, i, layer.kind);
-    const bool maps = layer.kind == LayerKind::convolution;
-    if (maps || layer.kind == LayerKind::linear) {
-      const std::int64_t fan_in = maps ? in.channels / layer.groups * layer.kernel * layer.kernel : in.elements();
+    const model::Layer& layer = list[i];
+    const std::string own = maps::name_of(name, i, layer.kind);
+    const bool convolves = layer.kind == model::LayerKind::convolution;
+    if (convolves || layer.kind == model::LayerKind::linear) {
+      const std::int64_t fan_in = convolves ? in.channels / layer.groups * layer.kernel * layer.kernel : in.elements();
       const double width = 1 / std::sqrt(static_cast<double>(fan_in));
       parameter(own + ".weight", layer.width, fan_in, Kind::uniform, width);
       if (layer.bias) parameter(own + ".bias", 1, layer.width, Kind::uniform, width);
     }
-    if (layer.kind == LayerKind::batch_norm) {
+    if (layer.kind == model::LayerKind::batch_norm) {
       parameter(own + ".weight", 1, in.channels, Kind::ones, 0);
       parameter(own + ".bias", 1, in.channels, Kind::zeros, 0);
     }
@@ -214,44 +217,45 @@ void PlainMaps::declare(const std::vector<Layer>& list, Extent in, const std::st
   }
 }
 
-M PlainMaps::run(PlainTape& tape, Used& use, const std::vector<Layer>& list, Extent in, M x, const std::string& name) {
+M PlainMaps::run(PlainTape& tape, Used& use, const std::vector<model::Layer>& list, model::Extent in, M x,
+                 const std::string& name) {
   for (std::size_t i = 0; i < list.size(); ++i) {
-    const Layer& layer = list[i];
-    const std::string own = name_of(name, i, layer.kind);
-    const M bias = layer.bias && (layer.kind == LayerKind::convolution || layer.kind == LayerKind::linear)
+    const model::Layer& layer = list[i];
+    const std::string own = maps::name_of(name, i, layer.kind);
+    const M bias = layer.bias && (layer.kind == model::LayerKind::convolution || layer.kind == model::LayerKind::linear)
                        ? use(own + ".bias")
                        : M();
     switch (layer.kind) {
-      case LayerKind::convolution:
-        x = convolution(tape, layer, in, x, use(own + ".weight"), bias);
+      case model::LayerKind::convolution:
+        x = maps::convolution(tape, layer, in, x, use(own + ".weight"), bias);
         break;
-      case LayerKind::linear:
+      case model::LayerKind::linear:
         x = tape.linear(x, use(own + ".weight"), bias);
         break;
-      case LayerKind::batch_norm:
-        x = batch_norm(tape, in, x, use(own + ".weight"), use(own + ".bias"));
+      case model::LayerKind::batch_norm:
+        x = maps::batch_norm(tape, in, x, use(own + ".weight"), use(own + ".bias"));
         break;
-      case LayerKind::relu:
-        x = tape.each(x, relu, relu_slope);
+      case model::LayerKind::relu:
+        x = tape.each(x, maps::relu, maps::relu_slope);
         break;
-      case LayerKind::sigmoid:
-        x = tape.each(x, sigmoid, sigmoid_slope);
+      case model::LayerKind::sigmoid:
+        x = tape.each(x, maps::sigmoid, maps::sigmoid_slope);
         break;
-      case LayerKind::silu:
-        x = tape.each(x, silu, silu_slope);
+      case model::LayerKind::silu:
+        x = tape.each(x, maps::silu, maps::silu_slope);
         break;
-      case LayerKind::max_pool:
-        x = max_pool(tape, layer, in, x);
+      case model::LayerKind::max_pool:
+        x = maps::max_pool(tape, layer, in, x);
         break;
-      case LayerKind::average_pool:
-        x = means(tape, in, x);
+      case model::LayerKind::average_pool:
+        x = maps::means(tape, in, x);
         break;
-      case LayerKind::residual:
+      case model::LayerKind::residual:
         x = tape.add(run(tape, use, layer.body, in, x, own + ".body"),
                      run(tape, use, layer.shortcut, in, x, own + ".shortcut"));
         break;
-      case LayerKind::scale:
-        x = scaled(tape, in, x, run(tape, use, layer.body, in, x, own + ".body"));
+      case model::LayerKind::scale:
+        x = maps::scaled(tape, in, x, run(tape, use, layer.body, in, x, own + ".body"));
         break;
       default:
         throw std::logic_error("the plain model has no such layer");
@@ -269,9 +273,9 @@ double PlainMaps::loss_and_gradients(const std::vector<std::vector<float>>& imag
   for (std::size_t n = 0; n < images.size(); ++n)
     for (std::size_t i = 0; i < images[n].size(); ++i)
       x->value[n * images[n].size() + i] = static_cast<double>(images[n][i]);
-  Extent in = in_;
+  model::Extent in = in_;
   for (std::size_t unit = 0; unit < model::unit_starts(list_).size(); ++unit) {
-    const std::vector<Layer> layers = model::unit_layers(list_, unit);
+    const std::vector<model::Layer> layers = model::unit_layers(list_, unit);
     x = run(tape, use, layers, in, x, "unit" + std::to_string(unit));
     in = model::extent_after(layers, in);
   }

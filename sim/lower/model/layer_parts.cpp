@@ -296,7 +296,7 @@ class ScalePart : public PartBase {
     if (y >= 0) op("forward", false, {{x_}, {factors_}}, {{y}});
   }
   BufferId backward(BufferId gradient, bool input_gradient) override {
-    const BufferId dx = gradient_of_input(), d_factors = like("d_" + name_ + ".factors", {in_.channels});
+    const BufferId dx = like("d_" + name_ + ".maps", in_), d_factors = like("d_" + name_ + ".factors", {in_.channels});
     op("backward", true, {{gradient}, {x_}, {factors_}}, {{dx}, {d_factors}});
     const BufferId through_body = body_.backward(d_factors, input_gradient);
     if (!input_gradient) return -1;
