@@ -67,6 +67,7 @@ struct StridedCopy {
 
 struct ConvShape {
   std::int64_t batch = 0, c_in = 0, c_out = 0, height = 0, width = 0, kernel = 3, stride = 1, pad = 1;
+  std::int64_t groups = 1;  // both c_in and c_out divide by it; w [c_out, c_in / groups, kernel, kernel]
 };
 
 // Max pooling of images [batch, channels, height, width]; padding never is the largest.
@@ -142,8 +143,8 @@ struct LossScaleRule {
   std::int64_t interval = 2000;  // steps without overflow before the scale grows
 };
 
-// gelu: tanh form, as GPT-2. tanh: its backward reads what forward gave in the place of x.
-enum class Unary : unsigned char { gelu, relu, squared_relu, tanh };
+// gelu: tanh form, as GPT-2. tanh, sigmoid: their backward reads what forward gave in the place of x.
+enum class Unary : unsigned char { gelu, relu, squared_relu, tanh, sigmoid, silu };
 
 class Device : public CpuOnlyCalls {
  public:
@@ -405,6 +406,13 @@ class Device : public CpuOnlyCalls {
   }
   virtual void average_pool_backward(std::int64_t planes, std::int64_t pixels, In dy, Out dx) {
     no_kernel(planes, pixels, dy, dx);
+  }
+  // Each of `planes` maps times its factor; backward: df [planes] too.
+  virtual void channel_scale_forward(std::int64_t planes, std::int64_t pixels, In x, In f, Out y) {
+    no_kernel(planes, pixels, x, f, y);
+  }
+  virtual void channel_scale_backward(std::int64_t planes, std::int64_t pixels, In dy, In x, In f, Out dx, Out df) {
+    no_kernel(planes, pixels, dy, x, f, dx, df);
   }
   // Of sim/program/op.h, BatchNorm. sums, d_sums [2, channels] are written; d_gamma, d_beta are added to.
   virtual void batch_norm_sums(const BatchNormShape& s, In x, float* sums) { no_kernel(s, x, sums); }

@@ -27,6 +27,9 @@ constexpr Class kClasses[] = {
     {"relu", "activation"},
     {"squared_relu", "activation"},
     {"swiglu", "activation"},
+    {"tanh", "activation"},
+    {"sigmoid", "activation"},
+    {"silu", "activation"},
     {"cast", "copies"},
     {"copy", "copies"},
     {"fill", "copies"},
@@ -56,6 +59,7 @@ constexpr Class kClasses[] = {
     {"conv2d", "convolution"},
     {"max_pool", "pooling"},
     {"average_pool", "pooling"},
+    {"channel_scale", "elementwise"},
     {"batch_norm", "norm"},
     {"input", "input"},
 };

@@ -156,6 +156,8 @@ class KernelCall {
     const auto fn = a.fn == program::ActivationFn::gelu           ? kernels::Unary::gelu
                     : a.fn == program::ActivationFn::squared_relu ? kernels::Unary::squared_relu
                     : a.fn == program::ActivationFn::tanh         ? kernels::Unary::tanh
+                    : a.fn == program::ActivationFn::sigmoid      ? kernels::Unary::sigmoid
+                    : a.fn == program::ActivationFn::silu         ? kernels::Unary::silu
                                                                   : kernels::Unary::relu;
     if (a.backward) return d_.activation_backward(fn, a.rows * a.cols, in(0), in(1), out(0));
     d_.activation_forward(fn, a.rows * a.cols, in(0), out(0));
@@ -401,7 +403,7 @@ class KernelCall {
   }
 
   void operator()(const program::Conv2d& v) const {
-    const kernels::ConvShape s{v.batch, v.c_in, v.c_out, v.height, v.width, v.kernel, v.stride, v.pad};
+    const kernels::ConvShape s{v.batch, v.c_in, v.c_out, v.height, v.width, v.kernel, v.stride, v.pad, v.groups};
     switch (v.part) {
       case ConvPart::forward:
         return d_.conv_forward(s, in(0), in(1), v.bias ? in(2) : nullptr, out(0));
@@ -426,6 +428,11 @@ class KernelCall {
     const std::int64_t planes = p.batch * p.channels;
     if (p.backward) return d_.average_pool_backward(planes, p.pixels, in(0), out(0));
     d_.average_pool_forward(planes, p.pixels, in(0), out(0));
+  }
+  void operator()(const program::ChannelScale& s) const {
+    const std::int64_t planes = s.batch * s.channels;
+    if (s.backward) return d_.channel_scale_backward(planes, s.pixels, in(0), in(1), in(2), out(0), out(1));
+    d_.channel_scale_forward(planes, s.pixels, in(0), in(1), out(0));
   }
   void operator()(const program::BatchNorm& n) const {
     using program::BatchNormPart;

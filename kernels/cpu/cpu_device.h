@@ -154,6 +154,8 @@ class CpuDevice final : public Device {
   void max_pool_backward(const PoolShape& s, In dy, const std::int32_t* argmax, Out dx) override;
   void average_pool_forward(std::int64_t planes, std::int64_t pixels, In x, Out y) override;
   void average_pool_backward(std::int64_t planes, std::int64_t pixels, In dy, Out dx) override;
+  void channel_scale_forward(std::int64_t planes, std::int64_t pixels, In x, In f, Out y) override;
+  void channel_scale_backward(std::int64_t planes, std::int64_t pixels, In dy, In x, In f, Out dx, Out df) override;
   void batch_norm_sums(const BatchNormShape& s, In x, float* sums) override;
   void batch_norm_normalise(const BatchNormShape& s, In x, const float* sums, In gamma, In beta, Out y) override;
   void batch_norm_backward_sums(const BatchNormShape& s, In dy, In x, const float* sums, float* d_sums) override;

@@ -38,7 +38,7 @@ struct ConvElements {
       : x(s.batch * s.c_in * s.height * s.width),
         y(s.batch * s.c_out * ((s.height + 2 * s.pad - s.kernel) / s.stride + 1) *
           ((s.width + 2 * s.pad - s.kernel) / s.stride + 1)),
-        w(s.c_out * s.c_in * s.kernel * s.kernel) {}
+        w(s.c_out * (s.c_in / s.groups) * s.kernel * s.kernel) {}
 };
 
 }  // namespace
@@ -427,6 +427,17 @@ void CpuDevice::average_pool_forward(std::int64_t planes, std::int64_t pixels, I
 void CpuDevice::average_pool_backward(std::int64_t planes, std::int64_t pixels, In dy, Out dx) {
   Widened w(*this);
   kernels_.average_pool_backward(planes, pixels, w.read(dy, planes), w.write(dx, planes * pixels));
+}
+
+void CpuDevice::channel_scale_forward(std::int64_t planes, std::int64_t pixels, In x, In f, Out y) {
+  Widened w(*this);
+  kernels_.channel_scale_forward(planes, pixels, w.read(x, planes * pixels), w.read(f, planes),
+                                 w.write(y, planes * pixels));
+}
+void CpuDevice::channel_scale_backward(std::int64_t planes, std::int64_t pixels, In dy, In x, In f, Out dx, Out df) {
+  Widened w(*this);
+  kernels_.channel_scale_backward(planes, pixels, w.read(dy, planes * pixels), w.read(x, planes * pixels),
+                                  w.read(f, planes), w.write(dx, planes * pixels), w.write(df, planes));
 }
 
 void CpuDevice::batch_norm_sums(const BatchNormShape& s, In x, float* sums) {

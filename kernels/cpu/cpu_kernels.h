@@ -165,6 +165,9 @@ class CpuKernels {
   void max_pool_backward(const PoolShape& s, const float* dy, const std::int32_t* argmax, float* dx);
   void average_pool_forward(std::int64_t planes, std::int64_t pixels, const float* x, float* y);
   void average_pool_backward(std::int64_t planes, std::int64_t pixels, const float* dy, float* dx);
+  void channel_scale_forward(std::int64_t planes, std::int64_t pixels, const float* x, const float* f, float* y);
+  void channel_scale_backward(std::int64_t planes, std::int64_t pixels, const float* dy, const float* x, const float* f,
+                              float* dx, float* df);
   void batch_norm_sums(const BatchNormShape& s, const float* x, float* sums);
   void batch_norm_normalise(const BatchNormShape& s, const float* x, const float* sums, const float* gamma,
                             const float* beta, float* y);

@@ -77,6 +77,13 @@ void CpuKernels::activation_forward(Unary fn, std::int64_t n, const float* x, fl
       each(begin, end, [=](std::int64_t i, auto tag) { put(y + i, gelu(get(x + i, tag))); });
     } else if (fn == Unary::tanh) {
       for (std::int64_t i = begin; i < end; ++i) y[i] = std::tanh(x[i]);
+    } else if (fn == Unary::sigmoid) {
+      each(begin, end, [=](std::int64_t i, auto tag) { put(y + i, sigmoid(get(x + i, tag))); });
+    } else if (fn == Unary::silu) {
+      each(begin, end, [=](std::int64_t i, auto tag) {
+        const auto v = get(x + i, tag);
+        put(y + i, v * sigmoid(v));
+      });
     } else if (fn == Unary::squared_relu) {
       for (std::int64_t i = begin; i < end; ++i) y[i] = x[i] < 0 ? 0 : x[i] * x[i];
     } else {
@@ -91,6 +98,13 @@ void CpuKernels::activation_backward(Unary fn, std::int64_t n, const float* dy, 
       each(begin, end, [=](std::int64_t i, auto tag) { put(dx + i, get(dy + i, tag) * gelu_slope(get(x + i, tag))); });
     } else if (fn == Unary::tanh) {
       for (std::int64_t i = begin; i < end; ++i) dx[i] = dy[i] * (1 - x[i] * x[i]);
+    } else if (fn == Unary::sigmoid) {
+      for (std::int64_t i = begin; i < end; ++i) dx[i] = dy[i] * (x[i] * (1 - x[i]));
+    } else if (fn == Unary::silu) {
+      each(begin, end, [=](std::int64_t i, auto tag) {
+        const auto v = get(x + i, tag), s = sigmoid(v);
+        put(dx + i, get(dy + i, tag) * (s + v * s * (1.0f - s)));
+      });
     } else if (fn == Unary::squared_relu) {
       for (std::int64_t i = begin; i < end; ++i) dx[i] = x[i] > 0 ? 2 * x[i] * dy[i] : 0;
     } else {

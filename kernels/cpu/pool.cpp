@@ -1,5 +1,5 @@
 // Max pooling with any stride and padding (windows that do not overlap have a faster one, conv.cpp), and the mean of
-// each map. A plane is one channel of one image; planes are independent.
+// each map; and maps times a number each. A plane is one channel of one image; planes are independent.
 #include <algorithm>
 #include <cstdint>
 
@@ -59,6 +59,28 @@ void CpuKernels::average_pool_forward(std::int64_t planes, std::int64_t pixels, 
 void CpuKernels::average_pool_backward(std::int64_t planes, std::int64_t pixels, const float* dy, float* dx) {
   parallel(planes, std::max<std::int64_t>(1, kGrain / pixels), [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t p = begin; p < end; ++p) std::fill_n(dx + p * pixels, pixels, dy[p] / static_cast<float>(pixels));
+  });
+}
+
+void CpuKernels::channel_scale_forward(std::int64_t planes, std::int64_t pixels, const float* x, const float* f,
+                                       float* y) {
+  parallel(planes, std::max<std::int64_t>(1, kGrain / pixels), [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t p = begin; p < end; ++p)
+      for (std::int64_t i = p * pixels; i < (p + 1) * pixels; ++i) y[i] = f[p] * x[i];
+  });
+}
+
+void CpuKernels::channel_scale_backward(std::int64_t planes, std::int64_t pixels, const float* dy, const float* x,
+                                        const float* f, float* dx, float* df) {
+  parallel(planes, std::max<std::int64_t>(1, kGrain / pixels), [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t p = begin; p < end; ++p) {
+      double sum = 0;
+      for (std::int64_t i = p * pixels; i < (p + 1) * pixels; ++i) {
+        sum += static_cast<double>(dy[i]) * static_cast<double>(x[i]);
+        dx[i] = f[p] * dy[i];
+      }
+      df[p] = static_cast<float>(sum);
+    }
   });
 }
 

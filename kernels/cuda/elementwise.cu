@@ -97,6 +97,21 @@ struct Tanh {
 struct TanhBackward {
   __device__ float operator()(float dy, float y) const { return dy * (1 - y * y); }
 };
+struct Sigmoid {
+  __device__ float operator()(float x) const { return sigmoid(x); }
+};
+struct SigmoidBackward {
+  __device__ float operator()(float dy, float y) const { return dy * (y * (1 - y)); }
+};
+struct Silu {
+  __device__ float operator()(float x) const { return x * sigmoid(x); }
+};
+struct SiluBackward {
+  __device__ float operator()(float dy, float x) const {
+    const float s = sigmoid(x);
+    return dy * (s + x * s * (1 - s));
+  }
+};
 struct SquaredRelu {
   __device__ float operator()(float x) const { return x < 0 ? 0.0F : x * x; }
 };
@@ -111,6 +126,10 @@ void CudaDevice::activation_forward(Unary fn, std::int64_t n, In x, Out y) {
     run<1>(stream_, n, y, Gelu{}, x);
   } else if (fn == Unary::tanh) {
     run<1>(stream_, n, y, Tanh{}, x);
+  } else if (fn == Unary::sigmoid) {
+    run<1>(stream_, n, y, Sigmoid{}, x);
+  } else if (fn == Unary::silu) {
+    run<1>(stream_, n, y, Silu{}, x);
   } else if (fn == Unary::squared_relu) {
     run<1>(stream_, n, y, SquaredRelu{}, x);
   } else {
@@ -123,6 +142,10 @@ void CudaDevice::activation_backward(Unary fn, std::int64_t n, In dy, In x, Out 
     run<2>(stream_, n, dx, GeluBackward{}, dy, x);
   } else if (fn == Unary::tanh) {
     run<2>(stream_, n, dx, TanhBackward{}, dy, x);
+  } else if (fn == Unary::sigmoid) {
+    run<2>(stream_, n, dx, SigmoidBackward{}, dy, x);
+  } else if (fn == Unary::silu) {
+    run<2>(stream_, n, dx, SiluBackward{}, dy, x);
   } else if (fn == Unary::squared_relu) {
     run<2>(stream_, n, dx, SquaredReluBackward{}, dy, x);
   } else {

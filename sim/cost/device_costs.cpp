@@ -40,6 +40,13 @@ constexpr double kFairShare = 0.5;
 // What one fused attention kernel says of another on the same device: FlashAttention 1 to 3 on H100 and A100 differ by
 // up to 5 times (attention figures of arXiv 2307.08691 and 2407.08608). A judgement.
 constexpr Range kOtherKernel = {1, 0.7, 3};
+// Grouped convolutions without tensor cores: of the ordinary cores' fp32 peak, what cuDNN's direct kernels
+// (conv2d_grouped_direct_kernel, dgrad2d_, wgrad2d_) reach, whatever the operands' type. The four sizes of ResNeXt-50's
+// groups, 4 to 32 maps, took 0.08, 0.19, 0.28 and 0.25 of a GTX 1080's 8.9 TFLOP/s in TensorRT, in 8 bits
+// (apache/tvm#2075); groups of 64 with a stride 0.016 forward and 0.008 for weights, in fp16, which was called a defect
+// (pytorch/pytorch#34977). A judgement, as is the range of what either way of multiplying is taken to take.
+constexpr double kDirectShare = 0.2;
+constexpr Range kGrouped = {1, 0.4, 2.5};
 constexpr double kRepeatability = 0.02;  // of a measured shape (calibration repeats within 1-2%)
 
 struct Prediction {
@@ -161,6 +168,8 @@ class DeviceCosts final : public CostModel {
   Prediction memory(const Op& op, const Work& work, double kept, const Interference& beside) const;
   void prefer_measured(const Role& role, const Op& op, const Work& work, Prediction& prediction) const;
   GemmShape convolution(const Op& op, const GemmShape& implicit) const;
+  bool multiplies_directly(const Op& op, const Work& work, double seconds, const Interference& beside,
+                           Prediction& prediction) const;
   double transposes(const Op& op, const GemmShape& shape, double bandwidth) const;
   bool product_from_waves(const Role& role, const Op& op, Prediction& prediction) const;
 
@@ -221,6 +230,28 @@ double DeviceCosts::transposes(const Op& op, const GemmShape& shape, double band
   return 2 * (data_.kernel_time.seconds() + shape.traffic / bandwidth);
 }
 
+// What a direct kernel would take on ordinary cores, where that is less than `seconds`, which tensor cores take with
+// transposes: frameworks let cuDNN time its kernels and take the fastest (torch.backends.cudnn.benchmark).
+bool DeviceCosts::multiplies_directly(const Op& op, const Work& work, double seconds, const Interference& beside,
+                                      Prediction& p) const {
+  const auto* conv = std::get_if<program::Conv2d>(&op.shape);
+  if (conv == nullptr || conv->groups == 1 || data_.gemm.cores_f32 <= 0) return false;
+  const double bytes = static_cast<double>(work.bytes_read + work.bytes_written),
+               rate = kDirectShare * data_.gemm.cores_f32;
+  const double efficiency = data_.efficiency(MemoryClass::elementwise);
+  const double left = static_cast<double>(sms_left(beside)) / data_.device.sms * scale_.compute;
+  const double alone =
+      data_.kernel_time.seconds() + std::max(work.flops / rate, bytes / bandwidth_left(efficiency, {}));
+  if (alone >= seconds) return false;
+  p = {};
+  p.alone = p.model_alone = alone;
+  p.model_beside = data_.kernel_time.seconds() +
+                   std::max(work.flops / (rate * left), bytes / bandwidth_left(efficiency, beside, scale_.memory));
+  p.coverage = Coverage::spec;
+  p.low = kGrouped.low, p.high = kGrouped.high;
+  return true;
+}
+
 // A grouped product that is launched for each group takes what one group's product does, as often.
 Prediction DeviceCosts::product(const Role& role, const Op& op, const GemmShape& all,
                                 const Interference& beside) const {
@@ -279,6 +310,12 @@ Prediction DeviceCosts::product(const Role& role, const Op& op, const GemmShape&
   }
   p.extra = transposes(op, shape, share.bandwidth) +
             static_cast<double>(op.passes.read + op.passes.written) / share.bandwidth;
+  if (const auto* conv = std::get_if<program::Conv2d>(&op.shape); conv != nullptr && conv->groups > 1) {
+    p.low *= kGrouped.low, p.high *= kGrouped.high;
+    p.coverage = Coverage::spec;
+    const double own = transposes(op, shape, bandwidth_left(data_.efficiency(MemoryClass::elementwise), {}));
+    if (multiplies_directly(op, program::work_of(role, op), p.alone + own, beside, p)) return p;
+  }
   if (grouped || std::holds_alternative<program::Gemm>(op.shape)) {  // fp32 results, read as well when accumulated into
     const Work work = program::work_of(role, op);
     const double more = static_cast<double>(work.bytes_read + work.bytes_written) - all.bytes();

@@ -260,6 +260,7 @@ void read_gemm(const Node& node, const std::string& file, GemmData& gemm, Diagno
   gemm.sustained_f32 = gemm.sustained;
   if (const Node single = node.get("fp32")) {
     gemm.tensor_cores_f32 = single.boolean("tensor_cores", true);
+    gemm.cores_f32 = single.flop_rate("cores", FlopRate()).per_s();
     gemm.efficiency_f32 = single.number("efficiency", 0.0, 0, 1);
     if (single.has("sustained")) gemm.sustained_f32 = read_range(single, "sustained", "factor");
     single.finish();
@@ -417,6 +418,7 @@ void read_device(const Node& root, const std::string& file, DeviceData& data, Di
   if (const Node memory = section("memory_efficiency")) read_memory(memory, data);
   if (const Node in_steps = root.get("in_steps")) read_in_steps(in_steps, data);
   if (const Node gemm = section("gemm")) read_gemm(gemm, file, data.gemm, diagnostics);
+  if (!data.gemm.tensor_cores_f32) data.gemm.cores_f32 = device.peak_fp32.per_s();
   if (const Node flash = root.get("attention")) {
     read_flash(flash, file, data.flash, diagnostics);
   } else {  // as fast as matrix products

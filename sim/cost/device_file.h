@@ -55,6 +55,7 @@ struct GemmData {
   double accumulate_exposed = 1;     // share of the extra traffic of fp32 accumulation that is not hidden
   double convolution = 1;            // implicit-gemm convolutions against the product of the same size
   bool tensor_cores_f32 = true;      // fp32 is multiplied by tensor cores (TF32)
+  double cores_f32 = 0;              // FLOP/s of fp32 on ordinary cores; 0: not known
   double efficiency_f32 = 0;         // of fp32's main loop, in the place of `constants`' own; 0: as that
   Range sustained_f32;               // of fp32, in the place of `sustained`
   Range interpolated, extrapolated;  // measured / predicted, low and high

@@ -39,16 +39,25 @@ std::optional<GemmShape> attention_product(const Attention& a) {
 // Implicit products as cuDNN's are (NVIDIA, Convolutional Layers User's Guide, "Implicit GEMM dimensions"): forward
 // [N P Q, K, C R S], inputs' gradients [N H W, C, K R S], weights' [K, C R S, N P Q]. With a stride only every
 // stride^2-th element of the window meets an output's gradient.
+//
+// Groups are as many products, of few columns each. As many as fill the narrowest tile, 64, are taken as one product of
+// all their maps, zeros where input and output are of two groups: a tile multiplies these in either case, and so for 4
+// maps a group does 16 times what counts (a judgement: cuDNN's tiles are not known).
 GemmShape convolution_product(const Conv2d& c) {
+  constexpr std::int64_t kTile = 64;
   const std::int64_t outputs = c.batch * c.out_height() * c.out_width(), window = c.kernel * c.kernel;
+  const std::int64_t wide = std::max(c.group_in(), c.group_out());
+  const std::int64_t together = std::clamp<std::int64_t>(kTile / wide, 1, c.groups);
+  const std::int64_t in = together * c.group_in(), out = together * c.group_out(),
+                     products = (c.groups + together - 1) / together;
   switch (c.part) {
     case ConvPart::forward:
-      return {outputs, c.c_out, c.c_in * window};
+      return {outputs, out, in * window, products};
     case ConvPart::backward_input:
-      return {c.batch * c.height * c.width, c.c_in,
-              (c.c_out * window + c.stride * c.stride - 1) / (c.stride * c.stride)};
+      return {c.batch * c.height * c.width, in, (out * window + c.stride * c.stride - 1) / (c.stride * c.stride),
+              products};
     case ConvPart::backward_weight:
-      return {c.c_out, c.c_in * window, outputs};
+      return {out, in * window, outputs, products};
   }
   return {};
 }
@@ -157,6 +166,7 @@ struct ClassOf {
   MemoryClass operator()(const AveragePool& p) const {
     return p.backward ? MemoryClass::elementwise : MemoryClass::reduction;
   }
+  MemoryClass operator()(const ChannelScale&) const { return MemoryClass::elementwise; }
   MemoryClass operator()(const BatchNorm& n) const {
     return n.part == BatchNormPart::normalise ? MemoryClass::elementwise : MemoryClass::norm;
   }
@@ -206,7 +216,7 @@ std::optional<GemmShape> product_of(const Role& role, const Op& op) {
 }
 
 std::optional<GemmShape> winograd_product(const Conv2d& c) {
-  if (c.kernel != 3 || c.stride != 1) return std::nullopt;
+  if (c.kernel != 3 || c.stride != 1 || c.groups != 1) return std::nullopt;
   const std::int64_t tiles = c.batch * ((c.out_height() + 1) / 2) * ((c.out_width() + 1) / 2);
   switch (c.part) {
     case ConvPart::forward:

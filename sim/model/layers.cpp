@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 namespace rehearse::model {
@@ -22,7 +23,7 @@ bool is_product(LayerKind kind) {
 template <class Each>
 Extent over_layers(const std::vector<Layer>& list, Extent in, const Each& each) {
   for (const Layer& layer : list) {
-    if (layer.kind == LayerKind::residual) {
+    if (layer.kind == LayerKind::residual || layer.kind == LayerKind::scale) {
       over_layers(layer.body, in, each);
       over_layers(layer.shortcut, in, each);
     } else {
@@ -52,7 +53,8 @@ double multiply_adds_of(const Layer& layer, Extent in) {
   }
   if (layer.kind != LayerKind::convolution) return 0;
   const Extent out = extent_after(layer, in);
-  return static_cast<double>(in.channels * layer.kernel * layer.kernel) * static_cast<double>(out.elements());
+  return static_cast<double>(in.channels / layer.groups * layer.kernel * layer.kernel) *
+         static_cast<double>(out.elements());
 }
 
 std::string extent_text(Extent e) {
@@ -94,10 +96,33 @@ std::string problem_of_vectors(const Layer& layer, Extent in) {
   }
 }
 
+// "; nearest that do: 4 and 8": numbers of groups that both divide into.
+std::string nearest_groups(std::int64_t in, std::int64_t out, std::int64_t asked) {
+  const std::int64_t most = std::gcd(in, out);
+  std::int64_t below = 1, above = most;
+  for (std::int64_t n = 1; n <= most; ++n) {
+    if (most % n != 0) continue;
+    if (n < asked) below = n;
+    if (n > asked && n < above) above = n;
+  }
+  if (asked > most) below = most;
+  return below == above || asked > most ? fmt::format("; nearest that do: {}", below)
+                                        : fmt::format("; nearest that do: {} and {}", below, above);
+}
+
+std::string problem_of_scale(const Layer& layer, Extent in, const std::string& path) {
+  if (layer.body.empty()) return path + ": a layer scale needs a body";
+  if (const std::string inner = layers_problem(layer.body, in, path + ".body"); !inner.empty()) return inner;
+  if (const Extent factors = extent_after(layer.body, in); factors != Extent{in.channels})
+    return fmt::format("{}: the body gives {}; {} maps are scaled, by a number each", path, extent_text(factors),
+                       in.channels);
+  return "";
+}
+
 std::string problem_of(const Layer& layer, Extent in, const std::string& path) {
   if (const std::string problem = problem_of_vectors(layer, in); !problem.empty()) return path + ": " + problem;
   const bool maps_only = layer.kind == LayerKind::convolution || layer.kind == LayerKind::max_pool ||
-                         (layer.kind == LayerKind::average_pool && !in.rows());
+                         layer.kind == LayerKind::scale || (layer.kind == LayerKind::average_pool && !in.rows());
   if (maps_only && !in.maps()) return path + ": needs maps, but what comes before gives " + extent_text(in);
   if (layer.kind == LayerKind::layer_norm && in.maps())
     return path + ": needs features, but what comes before gives " + std::to_string(in.channels) + " maps";
@@ -109,6 +134,10 @@ std::string problem_of(const Layer& layer, Extent in, const std::string& path) {
       return path + ": padding of " + std::to_string(layer.pad) + " is more than half of the window of " +
              std::to_string(layer.kernel);
   }
+  if (layer.kind == LayerKind::convolution && (in.channels % layer.groups != 0 || layer.width % layer.groups != 0))
+    return fmt::format("{}: {} maps to {} do not divide into {} groups{}", path, in.channels, layer.width, layer.groups,
+                       nearest_groups(in.channels, layer.width, layer.groups));
+  if (layer.kind == LayerKind::scale) return problem_of_scale(layer, in, path);
   if (layer.kind != LayerKind::residual) return "";
   if (layer.body.empty()) return path + ": a residual layer needs a body";
   if (const std::string inner = layers_problem(layer.body, in, path + ".body"); !inner.empty()) return inner;
@@ -150,6 +179,9 @@ Extent extent_after(const Layer& layer, Extent in) {
     case LayerKind::tanh:
     case LayerKind::dropout:
     case LayerKind::attention:
+    case LayerKind::sigmoid:
+    case LayerKind::silu:
+    case LayerKind::scale:
       return in;
   }
   return in;
@@ -181,7 +213,8 @@ std::int64_t layer_parameters(const std::vector<Layer>& list, Extent in) {
       sum += (x.channels + (layer.bias ? 1 : 0)) * (qkv_width(layer, x) + x.channels);
     if (layer.kind == LayerKind::embedding) sum += (layer.vocab + (layer.positions ? x.vectors : 0)) * layer.width;
     for (const std::int64_t rows : layer.rows) sum += rows * layer.width;
-    if (layer.kind == LayerKind::convolution) sum += x.channels * layer.kernel * layer.kernel * layer.width + bias;
+    if (layer.kind == LayerKind::convolution)
+      sum += x.channels / layer.groups * layer.kernel * layer.kernel * layer.width + bias;
     if (layer.kind == LayerKind::batch_norm || layer.kind == LayerKind::layer_norm) sum += 2 * x.channels;
   });
   return sum;
@@ -237,38 +270,55 @@ std::vector<Layer> unit_layers(const std::vector<Layer>& list, std::size_t unit)
 
 namespace {
 
-Layer conv(std::int64_t width, std::int64_t kernel, std::int64_t stride) {
-  return {LayerKind::convolution, width, kernel, stride, kernel / 2, false};
+Layer conv(std::int64_t width, std::int64_t kernel, std::int64_t stride, std::int64_t groups = 1) {
+  Layer layer{LayerKind::convolution, width, kernel, stride, kernel / 2, false};
+  layer.groups = groups;
+  return layer;
 }
 
-Layer residual_block(ResidualBlock block, std::int64_t in, std::int64_t width, std::int64_t stride) {
+// Of `maps`, with biases; the scale's body.
+Layer squeeze_and_excitation(std::int64_t maps, std::int64_t width) {
+  Layer layer{LayerKind::scale};
+  layer.body = {{LayerKind::average_pool},
+                {LayerKind::linear, width},
+                {LayerKind::relu},
+                {LayerKind::linear, maps},
+                {LayerKind::sigmoid}};
+  return layer;
+}
+
+Layer residual_block(const ResidualShape& shape, std::int64_t in, std::int64_t width, std::int64_t stride) {
   const Layer norm{LayerKind::batch_norm}, relu{LayerKind::relu};
   Layer layer{LayerKind::residual};
-  const std::int64_t out = block == ResidualBlock::basic ? width : 4 * width;
-  if (block == ResidualBlock::basic)
+  const bool basic = shape.block == ResidualBlock::basic;
+  const std::int64_t out = basic ? width : 4 * width, inner = shape.groups * (shape.group_width * width / 64);
+  if (basic)
     layer.body = {conv(width, 3, stride), norm, relu, conv(width, 3, 1), norm};
   else
-    layer.body = {conv(width, 1, 1), norm, relu, conv(width, 3, stride), norm, relu, conv(out, 1, 1), norm};
+    layer.body = {conv(inner, 1, 1), norm, relu, conv(inner, 3, stride, shape.groups), norm, relu,
+                  conv(out, 1, 1),   norm};
+  if (shape.squeeze_ratio > 0 || shape.squeeze_width > 0)
+    layer.body.push_back(squeeze_and_excitation(
+        out, shape.squeeze_width > 0 ? shape.squeeze_width : std::max<std::int64_t>(1, out / shape.squeeze_ratio)));
   if (stride != 1 || in != out) layer.shortcut = {conv(out, 1, stride), norm};
   return layer;
 }
 
 }  // namespace
 
-std::vector<Layer> residual_network(ResidualBlock block, const std::vector<std::int64_t>& blocks,
-                                    std::int64_t classes) {
+std::vector<Layer> residual_network(const ResidualShape& shape) {
   const Layer relu{LayerKind::relu};
   std::vector<Layer> list = {conv(64, 7, 2), {LayerKind::batch_norm}, relu, {LayerKind::max_pool, 0, 3, 2, 1}};
   std::int64_t in = 64, width = 64;
-  for (std::size_t stage = 0; stage < blocks.size(); ++stage, width *= 2) {
-    for (std::int64_t i = 0; i < blocks[stage]; ++i) {
-      list.push_back(residual_block(block, in, width, stage > 0 && i == 0 ? 2 : 1));
+  for (std::size_t stage = 0; stage < shape.blocks.size(); ++stage, width *= 2) {
+    for (std::int64_t i = 0; i < shape.blocks[stage]; ++i) {
+      list.push_back(residual_block(shape, in, width, stage > 0 && i == 0 ? 2 : 1));
       list.push_back(relu);
-      in = block == ResidualBlock::basic ? width : 4 * width;
+      in = shape.block == ResidualBlock::basic ? width : 4 * width;
     }
   }
   list.push_back({LayerKind::average_pool});
-  list.push_back({LayerKind::linear, classes});
+  list.push_back({LayerKind::linear, shape.classes});
   return list;
 }
 

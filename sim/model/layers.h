@@ -26,7 +26,10 @@ enum class LayerKind : unsigned char {
   embedding,     // a row of a table for each token, perhaps with a learned position added
   tables,        // features before the vectors that sparse features look up
   pairs,         // of an example's vectors: the first, and the products of every two
-  flatten        // of an example's vectors or tokens: all of them in a row, features
+  flatten,       // of an example's vectors or tokens: all of them in a row, features
+  sigmoid,       // these two act on every element
+  silu,          // x sigmoid(x)
+  scale          // each map times a number of its own, which the body makes of all maps
 };
 
 // What is made of the rows that a sparse feature looks up.
@@ -44,7 +47,7 @@ struct Layer {
   std::int64_t kernel = 1, stride = 1, pad = 0;  // convolution, max_pool
   bool bias = true;                              // linear, convolution
   double rate = 0;                               // dropout: share of elements set to zero
-  std::vector<Layer> body = {}, shortcut = {};   // residual
+  std::vector<Layer> body = {}, shortcut = {};   // residual; body: scale too
   std::int64_t heads = 0, kv_heads = 0;          // attention
   bool causal = false;                           // attention: a token sees none behind it
   std::int64_t vocab = 0;                        // embedding: rows of its table
@@ -53,6 +56,8 @@ struct Layer {
   // each).
   std::vector<std::int64_t> rows = {}, lookups = {1};
   Pooling pooling = Pooling::sum;
+  // convolution: the maps that come in and those that go out are in so many equal groups, each made of its own alone.
+  std::int64_t groups = 1;
 
   std::int64_t lookups_of(std::size_t feature) const { return lookups[lookups.size() == 1 ? 0 : feature]; }
 };
@@ -100,8 +105,20 @@ std::vector<Layer> unit_layers(const std::vector<Layer>& list, std::size_t unit)
 // -34); bottleneck: 1x1, 3x3, 1x1 of four times as many channels (-50, -101, -152). A shortcut is a 1x1 convolution
 // where size or channels change. Convolutions have no bias; each is followed by batch normalisation.
 enum class ResidualBlock : unsigned char { none, basic, bottleneck };
+struct ResidualShape {
+  ResidualBlock block = ResidualBlock::none;
+  std::vector<std::int64_t> blocks = {};  // of each stage
+  std::int64_t classes = 0;
+  // The 3x3 convolution of a bottleneck is of so many groups and of groups * group_width * width / 64 channels (Xie et
+  // al. 2017, arXiv 1611.05431, table 1; torchvision's groups and width_per_group).
+  std::int64_t groups = 1, group_width = 64;
+  // Squeeze-and-excitation (Hu et al. 2018, arXiv 1709.01507, figure 3) behind the last convolution of a block: two
+  // linear layers with ReLU between, the first of as many outputs as there are maps over squeeze_ratio, or of
+  // squeeze_width; both 0: there is none.
+  std::int64_t squeeze_ratio = 0, squeeze_width = 0;
+};
 // The stem (7x7 of stride 2, max pooling 3x3 of stride 2), `blocks[i]` blocks of width 64 x 2^i each, the first of
 // every stage but the first with stride 2, the mean of each channel, and one linear layer to `classes`.
-std::vector<Layer> residual_network(ResidualBlock block, const std::vector<std::int64_t>& blocks, std::int64_t classes);
+std::vector<Layer> residual_network(const ResidualShape& shape);
 
 }  // namespace rehearse::model

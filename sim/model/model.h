@@ -125,6 +125,7 @@ struct Model {
   // cnn: with residual blocks (model/layers.h), in the place of `convolutions`, and how many of them each stage has.
   ResidualBlock residual_block = ResidualBlock::none;
   std::vector<std::int64_t> residual_layers;
+  std::int64_t residual_groups = 1, residual_group_width = 64, squeeze_ratio = 0, squeeze_width = 0;
   // Batch normalisation over the examples of all data-parallel ranks' micro-batches, not of each rank's own.
   bool sync_batch_norm = false;
   MapLayout map_layout = MapLayout::channels_last;

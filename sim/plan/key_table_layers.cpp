@@ -22,6 +22,7 @@ std::string list_text(const std::vector<model::Layer>& list) {
     if (takes(layer.kind, "width")) out += fmt::format(", width: {}", layer.width);
     if (takes(layer.kind, "kernel"))
       out += fmt::format(", kernel: {}, stride: {}, pad: {}", layer.kernel, layer.stride, layer.pad);
+    if (layer.groups > 1) out += fmt::format(", groups: {}", layer.groups);
     if (takes(layer.kind, "bias") && !layer.bias) out += ", bias: false";
     if (layer.kind == model::LayerKind::attention)
       out += fmt::format(", heads: {}, kv_heads: {}, causal: {}", layer.heads, layer.kv_heads, layer.causal);
@@ -85,13 +86,12 @@ std::vector<Key> layer_keys() {
        .families = custom,
        .meaning =
            "`linear` (of features, or of each token; maps are flattened first), `convolution`, `batch_norm`, "
-           "`layer_norm` "
-           "(of features), `relu`, `gelu`, `tanh`, `dropout`, `max_pool`, `average_pool` (the mean of each map, or of "
-           "all tokens), `residual` (`body` and `shortcut`, added), `attention` (of tokens), `embedding` (a row of a "
-           "table for each token), `tables` (behind the features, which are the first vector, one for each sparse "
-           "feature: rows of its table, added), `pairs` (DLRM's interaction: the first vector and the products of "
-           "every "
-           "two), `flatten` (vectors in a row)",
+           "`layer_norm` (of features), `relu`, `gelu`, `tanh`, `sigmoid`, `silu`, `dropout`, `max_pool`, "
+           "`average_pool` (the mean of each map, or of all tokens), `residual` (`body` and `shortcut`, added), "
+           "`scale` (each map times the number that `body` makes for it of all maps: squeeze-and-excitation), "
+           "`attention` (of tokens), `embedding` (a row of a table for each token), `tables` (behind the features, "
+           "which are the first vector, one for each sparse feature: rows of its table, added), `pairs` (DLRM's "
+           "interaction: the first vector and the products of every two), `flatten` (vectors in a row)",
        .example = "relu",
        .field = &model::Layer::kind},
       {.path = "model.layer_list[].width",
@@ -135,6 +135,17 @@ std::vector<Key> layer_keys() {
        .meaning = "pixels that windows reach beyond each side",
        .example = "0",
        .field = &model::Layer::pad},
+      {.path = "model.layer_list[].groups",
+       .type = KeyType::integer,
+       .origin = Default::derived,
+       .fallback = "1",
+       .min = 1,
+       .max = 1 << 20,
+       .families = custom,
+       .meaning = "of `convolution`: equal groups of the maps that come in and of those that go out, each made of its "
+                  "own alone; as many as maps is a depthwise one",
+       .example = "32",
+       .field = &model::Layer::groups},
       {.path = "model.layer_list[].bias",
        .type = KeyType::boolean,
        .origin = Default::derived,
@@ -233,9 +244,9 @@ std::vector<Key> layer_keys() {
       {.path = "model.layer_list[].body",
        .type = KeyType::free_list,
        .origin = Default::derived,
-       .fallback = "required of residual",
+       .fallback = "required of residual, scale",
        .families = custom,
-       .meaning = "layers whose output is added to the shortcut's",
+       .meaning = "layers whose output is added to the shortcut's; of `scale` those that make a number of each map",
        .example = "[{layer: relu}]"},
       {.path = "model.layer_list[].shortcut",
        .type = KeyType::free_list,

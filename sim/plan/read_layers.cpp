@@ -32,7 +32,8 @@ const std::vector<KeyOfKinds>& keys_of_kinds() {
       {"pad", {LayerKind::convolution, LayerKind::max_pool}, false},
       {"bias", {LayerKind::linear, LayerKind::convolution, LayerKind::attention}, false},
       {"rate", {LayerKind::dropout}, true},
-      {"body", {LayerKind::residual}, true},
+      {"groups", {LayerKind::convolution}, false},
+      {"body", {LayerKind::residual, LayerKind::scale}, true},
       {"shortcut", {LayerKind::residual}, false},
       {"heads", {LayerKind::attention}, true},
       {"kv_heads", {LayerKind::attention}, false},
@@ -61,7 +62,7 @@ Layer read_layer(const Node& item, int depth) {
   if (layer.kv_heads == 0) layer.kv_heads = layer.heads;
   const Node body = item.get("body"), shortcut = item.get("shortcut");
   if (body && takes(layer.kind, "body")) layer.body = read_layers(body, depth + 1);
-  if (shortcut && takes(layer.kind, "body")) layer.shortcut = read_layers(shortcut, depth + 1);
+  if (shortcut && takes(layer.kind, "shortcut")) layer.shortcut = read_layers(shortcut, depth + 1);
   item.finish();
   // Of a layer nobody knows, no key can be called wrong.
   const std::string word = item.get("layer").as_text().value_or("");
@@ -96,7 +97,7 @@ std::vector<Layer> read_layers(const Node& list, int depth) {
     return out;
   }
   if (depth > kDeepest) {
-    list.error(fmt::format("residual layers within residual layers more than {} deep", kDeepest));
+    list.error(fmt::format("lists of layers within layers more than {} deep", kDeepest));
     return out;
   }
   for (std::size_t i = 0; i < list.size(); ++i) out.push_back(read_layer(list.at(i), depth));

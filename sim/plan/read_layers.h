@@ -11,9 +11,10 @@
 namespace rehearse::plan::detail {
 
 // In the order of model::LayerKind.
-inline constexpr std::array<std::string_view, 16> kLayerWords = {
-    "linear",   "convolution",  "batch_norm", "layer_norm", "relu",      "gelu",   "tanh",  "dropout",
-    "max_pool", "average_pool", "residual",   "attention",  "embedding", "tables", "pairs", "flatten"};
+inline constexpr std::array<std::string_view, 19> kLayerWords = {
+    "linear",  "convolution", "batch_norm",   "layer_norm", "relu",      "gelu",      "tanh",
+    "dropout", "max_pool",    "average_pool", "residual",   "attention", "embedding", "tables",
+    "pairs",   "flatten",     "sigmoid",      "silu",       "scale"};
 std::string_view layer_word(model::LayerKind kind);
 // Whether layers of this kind have the key ("width").
 bool takes(model::LayerKind kind, std::string_view key);

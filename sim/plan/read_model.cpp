@@ -433,6 +433,9 @@ class ModelReader {
     if (model_.sync_batch_norm)
       source_.value("sync_batch_norm")
           .error("this model has no batch normalisation", "residual_block: bottleneck, or leave it out");
+    for (const char* key : {given_group_key(), given_squeeze_key()})
+      if (key != nullptr)
+        source_.value(key).error("this model has no residual blocks", "residual_block: bottleneck, or leave it out");
     const Node list = source_.value("convolutions");
     read_convolutions(list, model_);
     if (diagnostics_.list().size() == problems && model::flattened_width(model_) > kMaxFlattened)
@@ -465,6 +468,17 @@ class ModelReader {
     model_.layer_list = std::move(layers);
   }
 
+  // Those of residual blocks that are not as they would be without them; nullptr: they all are.
+  const char* given_group_key() const {
+    const Model plain;
+    if (model_.residual_groups != plain.residual_groups) return "residual_groups";
+    return model_.residual_group_width != plain.residual_group_width ? "residual_group_width" : nullptr;
+  }
+  const char* given_squeeze_key() const {
+    if (model_.squeeze_ratio > 0) return "squeeze_ratio";
+    return model_.squeeze_width > 0 ? "squeeze_width" : nullptr;
+  }
+
   void finish_residual(std::size_t problems) {
     if (source_.given("convolutions"))
       source_.value("convolutions").error("a residual network has its own convolutions", "leave it out");
@@ -474,8 +488,15 @@ class ModelReader {
     if (diagnostics_.list().size() == problems && model_.widths.size() != 1)
       source_.value("widths").error("a residual network has one linear layer, to the classes", "e.g. 'widths: [1000]'");
     if (model_.dropout > 0) source_.value("dropout").error("a residual network has no dropout", "leave it out");
+    if (const char* key = given_group_key(); key != nullptr && model_.residual_block == model::ResidualBlock::basic)
+      source_.value(key).error("a basic block has no groups", "residual_block: bottleneck, or leave it out");
+    if (model_.squeeze_ratio > 0 && model_.squeeze_width > 0)
+      source_.value("squeeze_width")
+          .error("squeeze_ratio says already how many outputs the first linear layer has", "one of both");
     if (diagnostics_.list().size() != problems) return;
-    model_.layer_list = model::residual_network(model_.residual_block, model_.residual_layers, model_.widths.front());
+    model_.layer_list = model::residual_network({model_.residual_block, model_.residual_layers, model_.widths.front(),
+                                                 model_.residual_groups, model_.residual_group_width,
+                                                 model_.squeeze_ratio, model_.squeeze_width});
     if (model::extent_after(std::vector<model::Layer>(model_.layer_list.begin(), model_.layer_list.begin() + 4),
                             model_.input())
             .size < 1)

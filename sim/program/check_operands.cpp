@@ -445,7 +445,7 @@ struct ExpectedOf {
   Expected operator()(const Conv2d& c) const {
     const std::int64_t x = c.batch * c.c_in * c.height * c.width;
     const std::int64_t y = c.batch * c.c_out * c.out_height() * c.out_width();
-    const std::int64_t w = c.c_out * c.c_in * c.kernel * c.kernel;
+    const std::int64_t w = c.c_out * c.group_in() * c.kernel * c.kernel;
     switch (c.part) {
       case ConvPart::forward:
         return {c.bias ? Sizes{x, w, c.c_out} : Sizes{x, w}, {y}};
@@ -456,18 +456,19 @@ struct ExpectedOf {
     }
     return {};
   }
-
   Expected operator()(const Pool2d& p) const {
     const std::int64_t x = p.batch * p.channels * p.height * p.width;
     const std::int64_t y = p.batch * p.channels * p.out_height() * p.out_width();
     return p.backward ? Expected{{y, y}, {x}} : Expected{{x}, {y, y}};
   }
-
   Expected operator()(const AveragePool& p) const {
     const std::int64_t y = p.batch * p.channels, x = y * p.pixels;
     return p.backward ? Expected{{y}, {x}} : Expected{{x}, {y}};
   }
-
+  Expected operator()(const ChannelScale& c) const {
+    const std::int64_t f = c.batch * c.channels, x = f * c.pixels;
+    return c.backward ? Expected{{x, x, f}, {x, f}} : Expected{{x, f}, {x}};
+  }
   Expected operator()(const BatchNorm& n) const {
     const std::int64_t c = n.channels, x = n.batch * c * n.pixels, sums = 2 * c;
     switch (n.part) {
@@ -490,7 +491,6 @@ struct ExpectedOf {
   }
 
   Expected operator()(const Input& i) const { return {{}, {i.elements}}; }
-
   Expected operator()(const Collective& c) const {
     switch (c.kind) {
       case CollectiveKind::all_reduce:

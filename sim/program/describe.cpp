@@ -139,8 +139,9 @@ struct ShapeText {
   std::string operator()(const ClipCoefficient& c) const { return fmt::format("max_norm={}", c.max_norm); }
   std::string operator()(const UpdateLossScale& u) const { return fmt::format("interval={}", u.interval); }
   std::string operator()(const Conv2d& c) const {
-    return fmt::format("batch={} c_in={} c_out={} height={} width={} kernel={} stride={} pad={}{}", c.batch, c.c_in,
-                       c.c_out, c.height, c.width, c.kernel, c.stride, c.pad, c.bias ? "" : " no_bias");
+    return fmt::format("batch={} c_in={} c_out={} height={} width={} kernel={} stride={} pad={}{}{}", c.batch, c.c_in,
+                       c.c_out, c.height, c.width, c.kernel, c.stride, c.pad, c.bias ? "" : " no_bias",
+                       c.groups > 1 ? fmt::format(" groups={}", c.groups) : "");
   }
   std::string operator()(const Pool2d& p) const {
     return fmt::format("batch={} channels={} height={} width={} window={}{}", p.batch, p.channels, p.height, p.width,
@@ -148,6 +149,9 @@ struct ShapeText {
   }
   std::string operator()(const AveragePool& p) const {
     return fmt::format("batch={} channels={} pixels={}", p.batch, p.channels, p.pixels);
+  }
+  std::string operator()(const ChannelScale& c) const {
+    return fmt::format("batch={} channels={} pixels={}", c.batch, c.channels, c.pixels);
   }
   std::string operator()(const BatchNorm& n) const {
     return fmt::format("batch={} channels={} pixels={}", n.batch, n.channels, n.pixels);

@@ -48,12 +48,12 @@ struct KindName {
     return pick(names, n.part);
   }
   std::string_view operator()(const Activation& a) const {
-    static constexpr std::string_view forward[] = {"gelu_forward",         "relu_forward", "swiglu_forward",
-                                                   "squared_relu_forward", "tanh_forward", "geglu_forward",
-                                                   "swiglu_oai_forward"};
-    static constexpr std::string_view backward[] = {"gelu_backward",         "relu_backward", "swiglu_backward",
-                                                    "squared_relu_backward", "tanh_backward", "geglu_backward",
-                                                    "swiglu_oai_backward"};
+    static constexpr std::string_view forward[] = {"gelu_forward",         "relu_forward",    "swiglu_forward",
+                                                   "squared_relu_forward", "tanh_forward",    "geglu_forward",
+                                                   "swiglu_oai_forward",   "sigmoid_forward", "silu_forward"};
+    static constexpr std::string_view backward[] = {"gelu_backward",         "relu_backward",    "swiglu_backward",
+                                                    "squared_relu_backward", "tanh_backward",    "geglu_backward",
+                                                    "swiglu_oai_backward",   "sigmoid_backward", "silu_backward"};
     return a.backward ? pick(backward, a.fn) : pick(forward, a.fn);
   }
   std::string_view operator()(const Elementwise& e) const {
@@ -148,6 +148,9 @@ struct KindName {
   std::string_view operator()(const Pool2d& p) const { return p.backward ? "max_pool_backward" : "max_pool_forward"; }
   std::string_view operator()(const AveragePool& p) const {
     return p.backward ? "average_pool_backward" : "average_pool_forward";
+  }
+  std::string_view operator()(const ChannelScale& c) const {
+    return c.backward ? "channel_scale_backward" : "channel_scale_forward";
   }
   std::string_view operator()(const BatchNorm& n) const {
     static constexpr std::string_view names[] = {

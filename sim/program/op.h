@@ -16,6 +16,7 @@
 #include "sim/base/gradient_code.h"
 #include "sim/program/expert_ops.h"
 #include "sim/program/ids.h"
+#include "sim/program/image_ops.h"
 #include "sim/program/optimizer_ops.h"
 #include "sim/program/outer_step.h"
 
@@ -180,8 +181,8 @@ struct HeadNorm {
 // gelu, relu: forward {x [rows, cols]} -> {y}; backward {dy, x} -> {dx}. swiglu: forward {gate_up [rows, 2, cols]} ->
 // {y [rows, cols]}, y = silu(gate) * up; backward {dy, gate_up} -> {d_gate_up}. In the place of gate_up may stand two
 // operands, gate and up, [rows, cols] each. geglu: the same, y = gelu(gate) * up; swiglu_oai: as sim/base/swiglu_oai.h
-// says. tanh: backward {dy, y} -> {dx}.
-enum class ActivationFn : unsigned char { gelu, relu, swiglu, squared_relu, tanh, geglu, swiglu_oai };
+// says. tanh, sigmoid: backward {dy, y} -> {dx}. silu: x sigmoid(x), backward {dy, x} -> {dx}.
+enum class ActivationFn : unsigned char { gelu, relu, swiglu, squared_relu, tanh, geglu, swiglu_oai, sigmoid, silu };
 constexpr bool is_gated(ActivationFn fn) {
   return fn == ActivationFn::swiglu || fn == ActivationFn::geglu || fn == ActivationFn::swiglu_oai;
 }
@@ -427,66 +428,6 @@ struct BinaryCrossEntropy {
   friend bool operator==(const BinaryCrossEntropy&, const BinaryCrossEntropy&) = default;
 };
 
-// Images [batch, channels, height, width]. forward {x, w [c_out, c_in, kernel, kernel], bias?} -> {y};
-// backward_input {dy, w} -> {dx}; backward_weight {dy, x, dw, dbias?} -> {dw, dbias?} (accumulates).
-enum class ConvPart : unsigned char { forward, backward_input, backward_weight };
-struct Conv2d {
-  ConvPart part = ConvPart::forward;
-  std::int64_t batch = 0, c_in = 0, c_out = 0, height = 0, width = 0, kernel = 3, stride = 1, pad = 1;  // input size
-  bool bias = true;
-  bool channels_first = false;  // in memory, which tensor cores do not read (costs; the result is the same)
-
-  std::int64_t out_height() const { return (height + 2 * pad - kernel) / stride + 1; }
-  std::int64_t out_width() const { return (width + 2 * pad - kernel) / stride + 1; }
-  friend bool operator==(const Conv2d&, const Conv2d&) = default;
-};
-// Max pooling; padding never is the largest. forward {x} -> {y, argmax i32}; backward {dy, argmax} -> {dx}.
-struct Pool2d {
-  bool backward = false;
-  std::int64_t batch = 0, channels = 0, height = 0, width = 0, window = 2;  // input size
-  std::int64_t stride = 0, pad = 0;                                         // stride 0: window
-
-  std::int64_t step() const { return stride > 0 ? stride : window; }
-  bool plain() const { return step() == window && pad == 0; }
-  std::int64_t out_height() const { return (height + 2 * pad - window) / step() + 1; }
-  std::int64_t out_width() const { return (width + 2 * pad - window) / step() + 1; }
-  friend bool operator==(const Pool2d&, const Pool2d&) = default;
-};
-// The mean of each channel's pixels. forward {x [batch, channels, pixels]} -> {y [batch, channels]}; backward {dy} ->
-// {dx}.
-struct AveragePool {
-  bool backward = false;
-  std::int64_t batch = 0, channels = 0, pixels = 0;
-  friend bool operator==(const AveragePool&, const AveragePool&) = default;
-};
-// Batch normalisation (Ioffe and Szegedy 2015, arXiv 1502.03167, algorithm 1) of x [batch, channels, pixels], by the
-// mean and the variance (divided by `count`) of each channel. sums f32 [2, channels]: the sum of its elements and of
-// their squares; d_sums f32 [2, channels]: the sum of dy, and of dy times normalised x. gamma, beta [channels].
-//   forward {x, gamma, beta} -> {y, sums}; backward {dy, x, sums, gamma, dgamma, dbeta} -> {dx, dgamma, dbeta, d_sums}
-// of one rank's examples alone. Over the examples of several ranks, whose sums are added between:
-//   sums {x} -> {sums}; normalise {x, sums, gamma, beta} -> {y}; backward_sums {dy, x, sums} -> {d_sums};
-//   backward_weight {d_sums, dgamma, dbeta} -> {dgamma, dbeta} (accumulates), of the rank's own d_sums;
-//   backward_input {dy, x, sums, gamma, d_sums} -> {dx}.
-enum class BatchNormPart : unsigned char {
-  forward,
-  backward,
-  sums,
-  normalise,
-  backward_sums,
-  backward_weight,
-  backward_input
-};
-struct BatchNorm {
-  BatchNormPart part = BatchNormPart::forward;
-  std::int64_t batch = 0, channels = 0, pixels = 1;
-  std::int64_t count = 0;  // elements of a channel on all ranks whose sums are added
-  double eps = 1e-5;
-  // forward, backward: a kernel that keeps what of this many channels fits on the chip, and reads only the rest of them
-  // again; 0: reads all again.
-  std::int64_t kept_channels = 0;
-  friend bool operator==(const BatchNorm&, const BatchNorm&) = default;
-};
-
 // The next micro-batch of data, host to device: {} -> {y}. values: what a regression's outputs should be. segments: of
 // each token; predictions: rows of the tokens that are predicted, whose `targets` there are then.
 // patches: of images, [patch, micro_batch, width]. sparse: rows that sparse features name, as EmbeddingBags has them.
@@ -575,11 +516,12 @@ struct HostSync {
   friend bool operator==(const HostSync&, const HostSync&) = default;
 };
 
-using OpShape = std::variant<Gemm, Attention, LatentHeads, Norm, HeadNorm, Activation, Elementwise, StridedCopy, Router,
-                             Permute, GroupedGemm, GroupedBias, RowScale, Embedding, EmbeddingBags, Pairs, CrossEntropy,
-                             CountedTargets, MeanSquaredError, BinaryCrossEntropy, Optimizer, Adafactor, AdafactorParts,
-                             Muon, Lamb, Compress, LowRank, OuterStep, SumSquares, ClipCoefficient, UpdateLossScale,
-                             Conv2d, Pool2d, AveragePool, BatchNorm, Input, Collective, PointToPoint, HostSync>;
+using OpShape =
+    std::variant<Gemm, Attention, LatentHeads, Norm, HeadNorm, Activation, Elementwise, StridedCopy, Router, Permute,
+                 GroupedGemm, GroupedBias, RowScale, Embedding, EmbeddingBags, Pairs, CrossEntropy, CountedTargets,
+                 MeanSquaredError, BinaryCrossEntropy, Optimizer, Adafactor, AdafactorParts, Muon, Lamb, Compress,
+                 LowRank, OuterStep, SumSquares, ClipCoefficient, UpdateLossScale, Conv2d, Pool2d, AveragePool,
+                 ChannelScale, BatchNorm, Input, Collective, PointToPoint, HostSync>;
 
 // "gemm", "flash_attention_forward", "layer_norm_backward_input", "all_reduce", ...: the class reports group by.
 std::string_view kind_name(const OpShape& shape);

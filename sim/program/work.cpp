@@ -75,7 +75,7 @@ double attention_flops(const Attention& a) {
 // Forward, input gradient and weight gradient are the same sum of products in another order.
 double conv_flops(const Conv2d& c) {
   return 2.0 * static_cast<double>(c.batch * c.c_out) * static_cast<double>(c.out_height() * c.out_width()) *
-         static_cast<double>(c.c_in * c.kernel * c.kernel);
+         static_cast<double>(c.group_in() * c.kernel * c.kernel);
 }
 
 // What kernels of their own move besides the operands, which a fused one would move alone. Sources: the ops of PyTorch
@@ -88,6 +88,10 @@ Work extra_of(const Role& role, const Op& op) {
     // What of it is an operand is counted.
     const bool silu = a->backward ? op.reads.size() > 2 : op.writes.size() == 2;
     return a->backward ? Work{0, (silu ? 2 : 3) * one, one} : Work{0, one, silu ? 0 : one};
+  }
+  if (const auto* c = std::get_if<ChannelScale>(&op.shape); c != nullptr && c->separate && c->backward) {
+    const std::int64_t all = operand_bytes(role, op.reads, 0);  // dy again; dy x is written, and read for its sum
+    return {0, 2 * all, all};
   }
   if (const auto* e = std::get_if<CrossEntropy>(&op.shape); e != nullptr && e->separate) {
     const std::int64_t all = operand_bytes(role, op.reads, 0);

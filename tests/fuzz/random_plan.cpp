@@ -120,6 +120,11 @@ class Writer {
     if (!transformer_) {
       if (c_.once_in(2))
         return fmt::format("model: {{family: mlp, widths: [{}, 64, 48, 32, 10]}}\n", 16 + 16 * c_.below(4));
+      if (c_.once_in(3))
+        return fmt::format(
+            "model: {{family: cnn, image: {{channels: 3, size: {}}}, residual_block: bottleneck, residual_layers: [1, "
+            "1], residual_groups: {}, residual_group_width: {}, squeeze_ratio: {}, widths: [10]}}\n",
+            8 + 4 * c_.below(6), 1 << c_.below(6), 1 << c_.below(6), 16 * c_.below(2));
       return fmt::format(
           "model: {{family: cnn, image: {{channels: 3, size: {}}}, convolutions: [{{channels: 8}}, {{channels: {}, "
           "pool: {}}}], widths: [32, 10]}}\n",

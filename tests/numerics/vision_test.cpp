@@ -22,6 +22,12 @@ const std::string kBasic =
     "model: {family: cnn, image: {channels: 2, size: 12}, residual_block: basic, residual_layers: [1, 1], widths: "
     "[5]}\n" +
     kSgd;
+// Depthwise in the first stage, two maps a group in the second, with squeeze-and-excitation.
+const std::string kGrouped =
+    "rehearse: 1\n"
+    "model: {family: cnn, image: {channels: 2, size: 12}, residual_block: bottleneck, residual_layers: [1, 1], widths: "
+    "[5], residual_groups: 16, residual_group_width: 1, squeeze_ratio: 32, sync_batch_norm: true}\n" +
+    kSgd;
 const std::string kVision =
     "rehearse: 1\n"
     "model: {family: vit, layers: 4, hidden: 32, heads: 4, image: {channels: 2, size: 8}, patch: 4, classes: 5}\n" +
@@ -55,6 +61,10 @@ std::vector<Case> residual_cases() {
   cases.push_back({"recompute", kResidual, grid(2, 1, 1, 0, {of[2], "plan.recompute=full"})});
   cases.push_back({"recompute_pipeline", kResidual, grid(3, 1, 3, 0, {of[1], "plan.recompute=full"})});
   cases.push_back({"in_kernels_of_the_norm", kBasic, grid(1, 1, 1, 0, {of[1], "framework=tensorflow-xla"})});
+  for (const int zero : {0, 1, 2, 3})
+    cases.push_back({"grouped_zero" + std::to_string(zero), kGrouped, grid(2, 1, 1, zero, {of[2]})});
+  cases.push_back({"grouped_pipeline_recompute", kGrouped, grid(3, 1, 3, 0, {of[1], "plan.recompute=full"})});
+  cases.push_back({"grouped_torch", kGrouped, grid(2, 1, 1, 0, {of[2], "framework=torch-ddp"})});
   cases.push_back({"basic_zero_bubble", kBasic, grid(2, 1, 2, 0, {of[1], "plan.schedule=zero_bubble"})});
   return cases;
 }
@@ -106,6 +116,14 @@ TEST(ResidualNetwork, WithoutSynchronisationEachRankNormalisesItsOwn) {
 TEST(ResidualNetwork, GradientsAreThoseOfTheLoss) {
   expect_gradients_of_the_loss(kResidual, "1e-4", 0.02);
   expect_gradients_of_the_loss(kBasic, "1e-4", 0.02);
+  expect_gradients_of_the_loss(kGrouped, "1e-4", 0.02);
+}
+
+TEST(ResidualNetwork, OfGroupsRepeatsBitByBit) {
+  const Assignments plan = grid(4, 1, 2, 1, {"plan.micro_batch=6"});
+  const execute::Outcome first = perform(kGrouped, plan, 6), second = perform(kGrouped, plan, 6);
+  EXPECT_EQ(first.result.loss, second.result.loss);
+  EXPECT_EQ(first.parameters, second.parameters);
 }
 
 TEST(VisionTransformer, GradientsAreThoseOfTheLoss) {

@@ -139,6 +139,8 @@ TEST(Flops, DoNotDependOnTheSplit) {
       "kernel: 5, pool: 1}], widths: [12, 4]}",
       "{family: cnn, image: {channels: 3, size: 9}, convolutions: [{channels: 5, kernel: 3, pool: 2}], widths: [8, 12, "
       "4]}",
+      "{family: cnn, image: {channels: 3, size: 16}, residual_block: bottleneck, residual_layers: [1, 1], "
+      "residual_groups: 4, residual_group_width: 2, squeeze_width: 3, widths: [4]}",
       "{family: bert, layers: 4, hidden: 24, heads: 6, head_dim: 8, ffn_hidden: 40, vocab: 64, max_seq_len: 16, "
       "attention: unfused, max_predictions: 5}",
       "{family: t5, encoder_layers: 2, hidden: 24, heads: 6, head_dim: 8, ffn_hidden: 40, vocab: 64, max_seq_len: 16, "

@@ -45,6 +45,12 @@ std::string layer_name(const model::Layer& layer) {
       return "pairs";
     case model::LayerKind::flatten:
       return "flatten";
+    case model::LayerKind::sigmoid:
+      return "sigmoid";
+    case model::LayerKind::silu:
+      return "silu";
+    case model::LayerKind::scale:
+      return "scale";
   }
   return "";
 }

@@ -1,4 +1,5 @@
-// The parts that multiply (linear layers, convolutions), that act on elements, that pool, and the sum of two lists.
+// The parts that multiply (linear layers, convolutions), that act on elements, that pool, maps times numbers that a
+// list makes of them, and the sum of two lists.
 // list_norms.cpp has the norms.
 #include <cmath>
 
@@ -114,7 +115,8 @@ class ConvolutionPart : public ProductPart {
   using ProductPart::ProductPart;
   void declare_parameters() override {
     const std::int64_t k = layer_.kernel;
-    add_parameters({layer_.width, in_.channels, k, k}, in_.channels * k * k);
+    const std::int64_t in = in_.channels / layer_.groups;
+    add_parameters({layer_.width, in, k, k}, in * k * k);
   }
 
   void forward(BufferId y, bool) override {
@@ -153,24 +155,26 @@ class ConvolutionPart : public ProductPart {
             layer_.stride,
             layer_.pad,
             layer_.bias,
-            s_.context.channels_first()};
+            s_.context.channels_first(),
+            layer_.groups};
   }
 };
 
-// relu's slope, and tanh's, come from the output where it stays, as torch takes them; gelu's from the input.
+// relu's slope, and tanh's and sigmoid's, come from the output where it stays, as torch takes them; gelu's and silu's
+// from the input.
 class ActivationPart : public PartBase {
  public:
   using PartBase::PartBase;
   Kept kept(bool output_stays) const override {
-    const bool from_output = layer_.kind == LayerKind::tanh || (layer_.kind == LayerKind::relu && output_stays);
+    const bool from_output = by_output() || (layer_.kind == LayerKind::relu && output_stays);
     return {!from_output, from_output};
   }
   bool restores() const override { return copies_; }
-  // Where tanh's output does not stay, a copy of it does.
+  // Where tanh's or sigmoid's output does not stay, a copy of it does.
   void declare(BufferId x, BufferId y, bool output_stays) override {
     PartBase::declare(x, y, output_stays);
     saved_ = kept(output_stays).output ? y : x;
-    copies_ = layer_.kind == LayerKind::tanh && !output_stays;
+    copies_ = by_output() && !output_stays;
     if (copies_)
       saved_ = s_.builder.activation(name_ + ".kept", s_.context.compute, batch_shape(s_.context, out_), s_.restored());
   }
@@ -187,10 +191,13 @@ class ActivationPart : public PartBase {
   }
 
  private:
+  bool by_output() const { return layer_.kind == LayerKind::tanh || layer_.kind == LayerKind::sigmoid; }
   Activation shape(bool backward) const {
-    const ActivationFn fn = layer_.kind == LayerKind::relu   ? ActivationFn::relu
-                            : layer_.kind == LayerKind::gelu ? ActivationFn::gelu
-                                                             : ActivationFn::tanh;
+    const ActivationFn fn = layer_.kind == LayerKind::relu      ? ActivationFn::relu
+                            : layer_.kind == LayerKind::gelu    ? ActivationFn::gelu
+                            : layer_.kind == LayerKind::sigmoid ? ActivationFn::sigmoid
+                            : layer_.kind == LayerKind::silu    ? ActivationFn::silu
+                                                                : ActivationFn::tanh;
     return {fn, backward, s_.context.batch, in_.elements()};
   }
   BufferId saved_ = -1;
@@ -271,6 +278,45 @@ class AveragePoolPart : public PartBase {
   program::AveragePool shape(bool backward) const { return {backward, s_.context.batch, in_.channels, in_.pixels()}; }
 };
 
+// y = f x, f a number for each map that the body makes of x: the gradient of x comes through both.
+class ScalePart : public PartBase {
+ public:
+  ScalePart(const UnitScope& scope, const Layer& layer, Extent in, const std::string& name, int site)
+      : PartBase(scope, layer, in, name), body_(s_, layer.body, in, name + ".body", 16 * site + 1) {}
+  void declare_parameters() override { body_.declare_parameters(); }
+  bool has_parameters() const override { return body_.has_parameters(); }
+  Kept kept(bool) const override { return {true, false}; }
+  bool restores() const override { return true; }
+  void declare(BufferId x, BufferId y, bool output_stays) override {
+    PartBase::declare(x, y, output_stays);
+    factors_ = body_.declare(x, name_ + ".factors", s_.restored());
+  }
+  void forward(BufferId y, bool again) override {
+    body_.forward(again);
+    if (y >= 0) op("forward", false, {{x_}, {factors_}}, {{y}});
+  }
+  BufferId backward(BufferId gradient, bool input_gradient) override {
+    const BufferId dx = like("d_" + name_ + ".maps", in_), d_factors = like("d_" + name_ + ".factors", {in_.channels});
+    op("backward", true, {{gradient}, {x_}, {factors_}}, {{dx}, {d_factors}});
+    const BufferId through_body = body_.backward(d_factors, input_gradient);
+    if (!input_gradient) return -1;
+    const BufferId sum = gradient_of_input();
+    s_.builder.op(name_ + ".add_gradient", Elementwise{ElementwiseFn::add, s_.context.batch * in_.elements()},
+                  s_.context.compute, {{dx}, {through_body}}, {{sum}});
+    return sum;
+  }
+
+ private:
+  void op(const char* what, bool backward, const std::vector<Operand>& reads, const std::vector<Operand>& writes) {
+    const bool separate = !s_.context.profile().fused_elementwise;
+    s_.builder.op(name_ + "." + what,
+                  program::ChannelScale{backward, s_.context.batch, in_.channels, in_.pixels(), separate},
+                  s_.context.compute, reads, writes);
+  }
+  LayerSequence body_;
+  BufferId factors_ = -1;
+};
+
 class ResidualPart : public PartBase {
  public:
   ResidualPart(const UnitScope& scope, const Layer& layer, Extent in, const std::string& name, int site)
@@ -334,6 +380,8 @@ std::unique_ptr<LayerPart> make_layer_part(const UnitScope& scope, const Layer& 
     case LayerKind::relu:
     case LayerKind::gelu:
     case LayerKind::tanh:
+    case LayerKind::sigmoid:
+    case LayerKind::silu:
       return std::make_unique<ActivationPart>(scope, layer, in, name);
     case LayerKind::dropout:
       return std::make_unique<DropoutPart>(scope, layer, in, name, site);
@@ -344,6 +392,8 @@ std::unique_ptr<LayerPart> make_layer_part(const UnitScope& scope, const Layer& 
       return std::make_unique<AveragePoolPart>(scope, layer, in, name);
     case LayerKind::residual:
       return std::make_unique<ResidualPart>(scope, layer, in, name, site);
+    case LayerKind::scale:
+      return std::make_unique<ScalePart>(scope, layer, in, name, site);
     case LayerKind::attention:
       return make_list_attention(scope, layer, in, name);
     case LayerKind::embedding:

@@ -7,8 +7,10 @@ namespace {
 class CudaConv : public CudaTest {};
 
 const std::vector<ConvShape> kConvolutions = {
-    {2, 3, 4, 5, 7, 3, 1, 1}, {1, 2, 5, 9, 6, 3, 2, 1}, {3, 1, 2, 4, 4, 1, 1, 0},  {1, 2, 3, 7, 7, 5, 1, 2},
-    {2, 2, 3, 6, 5, 3, 3, 0}, {1, 1, 1, 3, 2, 5, 2, 2}, {2, 1, 18, 8, 8, 3, 1, 3}, {3, 20, 70, 12, 11, 3, 1, 1},
+    {2, 3, 4, 5, 7, 3, 1, 1},      {1, 2, 5, 9, 6, 3, 2, 1},     {3, 1, 2, 4, 4, 1, 1, 0},
+    {1, 2, 3, 7, 7, 5, 1, 2},      {2, 2, 3, 6, 5, 3, 3, 0},     {1, 1, 1, 3, 2, 5, 2, 2},
+    {2, 1, 18, 8, 8, 3, 1, 3},     {3, 20, 70, 12, 11, 3, 1, 1}, {2, 6, 9, 5, 6, 3, 1, 1, 3},
+    {3, 12, 10, 7, 4, 3, 2, 1, 2}, {2, 5, 5, 6, 9, 5, 2, 2, 5},  {2, 130, 130, 6, 7, 3, 1, 1, 2},
 };
 
 struct Gradients {
@@ -24,11 +26,12 @@ Gradients gradients(const ConvShape& s, const Floats& x, const Floats& w, const 
     const std::int64_t b = i / (s.c_out * height * width), o = i / (height * width) % s.c_out;
     const std::int64_t top = i / width % height * s.stride - s.pad, left = i % width * s.stride - s.pad;
     g.d_bias[at(o)] += static_cast<double>(dy[at(i)]);
-    for (std::int64_t k = 0; k < s.c_in * window; ++k) {
+    const std::int64_t patch = s.c_in / s.groups * window, first = o / (s.c_out / s.groups) * (s.c_in / s.groups);
+    for (std::int64_t k = 0; k < patch; ++k) {
       const std::int64_t row = top + k / s.kernel % s.kernel, col = left + k % s.kernel;
       if (row < 0 || row >= s.height || col < 0 || col >= s.width) continue;
-      const std::size_t of_x = at(((b * s.c_in + k / window) * s.height + row) * s.width + col);
-      const std::size_t of_w = at(o * s.c_in * window + k);
+      const std::size_t of_x = at(((b * s.c_in + first + k / window) * s.height + row) * s.width + col);
+      const std::size_t of_w = at(o * patch + k);
       g.dx[of_x] += static_cast<double>(dy[at(i)]) * w[of_w];
       g.dw[of_w] += static_cast<double>(dy[at(i)]) * x[of_x];
     }
@@ -42,7 +45,7 @@ TEST_F(CudaConv, ForwardAndGradients) {
     const auto [type, w_grad_type] = kMixes[turn++ % 5];
     SCOPED_TRACE(testing::Message() << s.height << " x " << s.width << ", " << name_of(type));
     const Floats x = normal(s.batch * s.c_in * s.height * s.width, type);
-    const Floats w = normal(s.c_out * s.c_in * s.kernel * s.kernel, type), bias = normal(s.c_out, type);
+    const Floats w = normal(s.c_out * (s.c_in / s.groups) * s.kernel * s.kernel, type), bias = normal(s.c_out, type);
     const Values y = reference::conv(s, doubles(x), doubles(w), doubles(bias));
     const auto outputs = static_cast<std::int64_t>(y.size());
     const Floats dy = normal(outputs, type);

@@ -25,7 +25,7 @@ OneOp convolution(Conv2d shape, DType dtype) {
   one.op.dtype = dtype;
   one.op.shape = shape;
   const auto x = one.buffer(dtype, {shape.batch, shape.c_in, shape.height, shape.width});
-  const auto w = one.buffer(dtype, {shape.c_out, shape.c_in, shape.kernel, shape.kernel});
+  const auto w = one.buffer(dtype, {shape.c_out, shape.group_in(), shape.kernel, shape.kernel});
   const auto y = one.buffer(dtype, {shape.batch, shape.c_out, shape.out_height(), shape.out_width()});
   one.op.reads = shape.part == ConvPart::forward ? std::vector{x, w} : std::vector{y, w};
   one.op.writes = {shape.part == ConvPart::forward ? y : x};
@@ -76,6 +76,51 @@ TEST(Convolutions, OfThreeByThreeTakeWinogradsMultiplicationsOnOrdinaryCores) {
   EXPECT_NEAR(ratio(*v100, 1), 9 / 2.25, 0.25);
   EXPECT_GT(ratio(*v100, 2), 6) << "not with a stride";
   EXPECT_GT(ratio(*a100, 1), 6) << "nor on tensor cores";
+}
+
+Conv2d grouped(std::int64_t maps, std::int64_t groups, std::int64_t size) {
+  Conv2d conv{ConvPart::forward, 128, maps, maps, size, size, 3, 1, 1};
+  conv.groups = groups;
+  return conv;
+}
+
+// Four maps a group: a tile of 64 columns has 16 groups' and multiplies 16 times what counts. Not 32 times faster than
+// the dense one, as its multiplications would have it, nor slower.
+TEST(GroupedConvolutions, AreFarFromAsFastAsTheirMultiplicationsAreFew) {
+  const auto a100 = device("a100-sxm-80g");
+  for (const DType type : {DType::f16, DType::f32}) {
+    const double dense = seconds(*a100, convolution(grouped(128, 1, 56), type)),
+                 few = seconds(*a100, convolution(grouped(128, 32, 56), type));
+    EXPECT_LT(few, dense);
+    EXPECT_GT(few, dense / 3);
+  }
+  const double narrow = seconds(*a100, convolution(grouped(512, 128, 14), DType::f16)),
+               wide = seconds(*a100, convolution(grouped(512, 8, 14), DType::f16));
+  EXPECT_NEAR(narrow / wide, 1, 0.02) << "a tile of 64 has 16 groups of 4 or one of 64";
+}
+
+// A fifth of 15.7 TFLOP/s: 2 x 128 x 56 x 56 x 128 maps x 4 x 9.
+TEST(GroupedConvolutions, OnOrdinaryCoresTakeADirectKernelsRate) {
+  const auto v100 = device("v100-sxm2-32g");
+  const double flops = 2.0 * 128 * 56 * 56 * 128 * 36;
+  EXPECT_NEAR(seconds(*v100, convolution(grouped(128, 32, 56), DType::f32)), 2e-6 + flops / (0.2 * 15.7e12), 1e-9);
+}
+
+// Depthwise: next to nothing to multiply, and the maps to read and write.
+TEST(GroupedConvolutions, OfOneMapAreBoundByMemory) {
+  const auto a100 = device("a100-sxm-80g");
+  const double bytes = 2 * (2.0 * 128 * 56 * 56 * 128 + 128 * 9);
+  EXPECT_NEAR(seconds(*a100, convolution(grouped(128, 128, 56), DType::f16)),
+              2e-6 + std::max(bytes / (2039e9 * 0.87), 2.0 * 128 * 56 * 56 * 128 * 9 / (0.2 * 19.5e12)), 1e-9);
+}
+
+TEST(GroupedConvolutions, SayHowLittleIsKnown) {
+  const auto a100 = device("a100-sxm-80g");
+  const OneOp one = convolution(grouped(128, 32, 56), DType::f16), dense = convolution(grouped(128, 1, 56), DType::f16);
+  const Estimate estimate = a100->kernel(one.role, one.op, {}), known = a100->kernel(dense.role, dense.op, {});
+  EXPECT_EQ(estimate.coverage, Coverage::spec);
+  EXPECT_GE(estimate.high / known.high, 1.8);
+  EXPECT_LE(estimate.low / known.low, 0.6);
 }
 
 TEST(V100, Fp32ProductsTakeWhatWasMeasured) {

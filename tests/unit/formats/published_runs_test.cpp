@@ -238,7 +238,17 @@ TEST(PublishedRuns, ResidualNetworksHaveTheirShapeFromAPreset) {
   columns["precision"] = "FP32";
   EXPECT_DOUBLE_EQ(shipped.convert(columns).step_s, 896.0 / 8322);
   columns["model"] = "ResNeXt101-32x4d";
-  EXPECT_NE(shipped.convert(columns).reason.find("grouped convolutions"), std::string::npos);
+  const PublishedRun grouped = shipped.convert(columns);
+  EXPECT_NE(grouped.scenario.find("preset: resnext101-32x4d"), std::string::npos) << grouped.reason;
+  EXPECT_DOUBLE_EQ(grouped.step_s, 512.0 / 8322) << "64 images a GPU";
+  columns["model"] = "SE-ResNeXt101-32x4d", columns["precision"] = "mixed fp16";
+  const PublishedRun squeezed = shipped.convert(columns);
+  EXPECT_NE(squeezed.scenario.find("preset: se-resnext101-32x4d"), std::string::npos) << squeezed.reason;
+  EXPECT_DOUBLE_EQ(squeezed.step_s, 896.0 / 8322) << "112";
+  columns["model"] = "SSD300-RN50";
+  EXPECT_NE(shipped.convert(columns).reason.find("a detection network has heads"), std::string::npos);
+  columns["model"] = "AmoebaNet-D(18,256)";
+  EXPECT_NE(shipped.convert(columns).reason.find("relative to one another"), std::string::npos);
 }
 
 // Of the shipped rules: the row counts the layers of encoder and decoder together, and tokens of the encoder.

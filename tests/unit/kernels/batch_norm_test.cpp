@@ -74,6 +74,17 @@ TEST_P(BatchNormTest, AveragesAreOfEachMap) {
   EXPECT_EQ(dx, (Floats{1, 1, 1, 2, 2, 2}));
 }
 
+// Two maps of three pixels; a factor's gradient is of its map alone.
+TEST_P(BatchNormTest, ScalesAreOfEachMap) {
+  const Floats x = {1, 2, 3, -4, 5, 6}, f = {2, -1}, dy = {3, 6, 1, 1, 0, 2};
+  Floats y = poisoned(6), dx = poisoned(6), df = poisoned(2);
+  device->channel_scale_forward(2, 3, x.data(), f.data(), y.data());
+  device->channel_scale_backward(2, 3, dy.data(), x.data(), f.data(), dx.data(), df.data());
+  EXPECT_EQ(y, (Floats{2, 4, 6, 4, -5, -6}));
+  EXPECT_EQ(dx, (Floats{6, 12, 2, -1, 0, -2}));
+  EXPECT_EQ(df, (Floats{18, 8}));
+}
+
 // 3x3 windows two apart over 4x5 pixels with a border of one: what windows share gets the sum of their gradients.
 TEST_P(BatchNormTest, OverlappingWindowsTakeMaximaAndAddGradients) {
   const PoolShape s{1, 1, 4, 5, 3, 2, 1};

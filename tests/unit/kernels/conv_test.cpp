@@ -5,8 +5,18 @@ namespace rehearse::kernels {
 namespace {
 
 const std::vector<ConvShape> kShapes = {
-    {2, 3, 4, 5, 7, 3, 1, 1}, {1, 2, 5, 9, 6, 3, 2, 1}, {3, 1, 2, 4, 4, 1, 1, 0},  {1, 2, 3, 7, 7, 5, 1, 2},
-    {2, 2, 3, 6, 5, 3, 3, 0}, {1, 1, 1, 3, 2, 5, 2, 2}, {2, 1, 18, 8, 8, 3, 1, 3},
+    {2, 3, 4, 5, 7, 3, 1, 1},
+    {1, 2, 5, 9, 6, 3, 2, 1},
+    {3, 1, 2, 4, 4, 1, 1, 0},
+    {1, 2, 3, 7, 7, 5, 1, 2},
+    {2, 2, 3, 6, 5, 3, 3, 0},
+    {1, 1, 1, 3, 2, 5, 2, 2},
+    {2, 1, 18, 8, 8, 3, 1, 3},
+    // In groups of 2 maps to 3, 6 to 5, of one to one (depthwise) and to two.
+    {2, 6, 9, 5, 6, 3, 1, 1, 3},
+    {3, 12, 10, 7, 4, 3, 2, 1, 2},
+    {2, 5, 5, 6, 9, 5, 2, 2, 5},
+    {2, 19, 38, 4, 5, 3, 1, 1, 19},
 };
 
 std::int64_t out_size(const ConvShape& s) {
@@ -18,7 +28,7 @@ class ConvTest : public KernelTest {
  protected:
   void draw(const ConvShape& s) {
     x = random.normal(s.batch * s.c_in * s.height * s.width);
-    w = random.normal(s.c_out * s.c_in * s.kernel * s.kernel);
+    w = random.normal(s.c_out * (s.c_in / s.groups) * s.kernel * s.kernel);
     bias = random.normal(s.c_out);
     dy = random.normal(out_size(s));
   }
@@ -51,6 +61,23 @@ TEST_P(ConvTest, GradientsAreTheDifferencesAndThoseOfWeightsAdd) {
     expect_gradient([&](const Values& v) { return loss(s, doubles(x), v, doubles(bias)); }, w, minus(dw, w_before));
     expect_gradient([&](const Values& v) { return loss(s, doubles(x), doubles(w), v); }, bias,
                     minus(d_bias, bias_before));
+  }
+}
+
+// Of several groups the maps are those of as many convolutions, each of its own.
+TEST_P(ConvTest, GroupsAreConvolutionsOfTheirOwn) {
+  for (const std::int64_t width : {2, 6}) {  // maps of a group: few, which are not unfolded, and more
+    const ConvShape all{1, 3 * width, 3 * width, 6, 7, 3, 1, 1, 3}, one{1, width, width, 6, 7, 3, 1, 1};
+    draw(all);
+    Floats y = poisoned(out_size(all));
+    device->conv_forward(all, x.data(), w.data(), bias.data(), y.data());
+    for (std::int64_t g = 0; g < 3; ++g) {
+      Floats own = poisoned(out_size(one));
+      device->conv_forward(one, x.data() + g * width * 42, w.data() + g * width * width * 9, bias.data() + g * width,
+                           own.data());
+      const Floats there(y.begin() + g * width * 42, y.begin() + (g + 1) * width * 42);
+      EXPECT_LE(relative_error(there, doubles(own)), kTolerance) << width << " maps, group " << g;
+    }
   }
 }
 

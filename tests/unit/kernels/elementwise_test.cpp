@@ -28,6 +28,22 @@ TEST_P(ElementwiseTest, TanhAndItsGradient) {
   expect_gradient([&](const Values& v) { return dot(reference::hyperbolic_tangent(v), doubles(dy)); }, x, doubles(dx));
 }
 
+// sigmoid's backward reads its output, silu's its input.
+TEST_P(ElementwiseTest, SigmoidAndSiluAndTheirGradients) {
+  for (const Unary fn : {Unary::sigmoid, Unary::silu}) {
+    const auto plain = [fn](Values v) {
+      for (double& x : v) x = (fn == Unary::silu ? x : 1) / (1 + std::exp(-x));
+      return v;
+    };
+    const Floats x = random.normal(517, 3), dy = random.normal(517);
+    Floats y = poisoned(517), dx = y;
+    device->activation_forward(fn, 517, x.data(), y.data());
+    device->activation_backward(fn, 517, dy.data(), fn == Unary::silu ? x.data() : y.data(), dx.data());
+    EXPECT_LE(relative_error(y, plain(doubles(x))), kTolerance);
+    expect_gradient([&](const Values& v) { return dot(plain(v), doubles(dy)); }, x, doubles(dx));
+  }
+}
+
 // gelu keeps its relative precision where 1 + tanh cancels: gelu(-5) = -2.29e-7 by the formula in double precision.
 TEST_P(ElementwiseTest, GeluIsPreciseInTheTail) {
   for (const double x : {-5.0, -3.0, -1e-3, 1e-4, 9.0}) {

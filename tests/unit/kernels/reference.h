@@ -179,11 +179,14 @@ inline Values conv(const ConvShape& s, const Values& x, const Values& w, const V
   for (std::int64_t i = 0; i < s.batch * s.c_out * height * width; ++i) {
     const std::int64_t b = i / (s.c_out * height * width), o = i / (height * width) % s.c_out;
     const std::int64_t top = i / width % height * s.stride - s.pad, left = i % width * s.stride - s.pad;
+    const std::int64_t group_in = s.c_in / s.groups, patch = group_in * s.kernel * s.kernel;
+    const std::int64_t first = o / (s.c_out / s.groups) * group_in;  // map of the group
     double total = bias[at(o)];
-    for (std::int64_t k = 0; k < s.c_in * s.kernel * s.kernel; ++k) {
-      const std::int64_t c = k / (s.kernel * s.kernel), row = top + k / s.kernel % s.kernel, col = left + k % s.kernel;
+    for (std::int64_t k = 0; k < patch; ++k) {
+      const std::int64_t c = first + k / (s.kernel * s.kernel), row = top + k / s.kernel % s.kernel,
+                         col = left + k % s.kernel;
       if (row < 0 || row >= s.height || col < 0 || col >= s.width) continue;
-      total += x[at(((b * s.c_in + c) * s.height + row) * s.width + col)] * w[at(o * s.c_in * s.kernel * s.kernel + k)];
+      total += x[at(((b * s.c_in + c) * s.height + row) * s.width + col)] * w[at(o * patch + k)];
     }
     y.push_back(total);
   }

@@ -337,9 +337,12 @@ TEST(SmallModels, EveryPlanOfVisionIsSound) {
   const std::string residual =
       "{family: cnn, image: {channels: 2, size: 16}, residual_block: basic, residual_layers: [1, 1], widths: [5], "
       "sync_batch_norm: true}";
+  const std::string grouped =
+      "{family: cnn, image: {channels: 2, size: 16}, residual_block: bottleneck, residual_layers: [1, 1], widths: [5], "
+      "residual_groups: 4, residual_group_width: 4, squeeze_ratio: 16}";
   const std::string vit =
       "{family: vit, layers: 3, hidden: 32, heads: 4, image: {channels: 2, size: 8}, patch: 4, classes: 5}";
-  for (const std::string& model : {residual, vit})
+  for (const std::string& model : {residual, grouped, vit})
     for (const int tensor : {1, 2})
       for (const int pipeline : {1, 3})
         for (const int data : {1, 2})

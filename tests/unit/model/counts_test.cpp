@@ -392,19 +392,22 @@ TEST(ParameterCount, OfTheConvolutionalNetworkIsTheSumOfItsLayers) {
   EXPECT_EQ(parameter_count(preset("mlp-mnist")), 785 * 512 + 513 * 512 + 513 * 10);
 }
 
-// torchvision's weights of resnet18 to resnet152 and vit_b_16, vit_l_16, vit_h_14 (num_params, _ops in
-// torchvision/models/resnet.py and vision_transformer.py): parameters to the last one, and GFLOPS, which count a
-// multiply-add once, to their two digits behind the point (of 224 x 224; of vit_h_14 only 518 x 518 is given).
+// torchvision's weights of resnet18 to resnet152, resnext50_32x4d to resnext101_64x4d, wide_resnet50_2 and vit_b_16,
+// vit_l_16, vit_h_14 (num_params, _ops in torchvision/models/resnet.py and vision_transformer.py): parameters to the
+// last one, and GFLOPS, which count a multiply-add once, to their two digits behind the point (of 224 x 224; of
+// vit_h_14 only 518 x 518 is given).
 TEST(ParameterCount, OfVisionModelsIsTorchvisions) {
   struct Published {
     const char* name;
     std::int64_t parameters;
     double multiply_adds;
   };
-  const Published published[] = {{"resnet-18", 11'689'512, 1.814},   {"resnet-34", 21'797'672, 3.664},
-                                 {"resnet-50", 25'557'032, 4.089},   {"resnet-101", 44'549'160, 7.801},
-                                 {"resnet-152", 60'192'808, 11.514}, {"vit-b-16", 86'567'656, 17.564},
-                                 {"vit-l-16", 304'326'632, 61.555},  {"vit-h-14", 632'045'800, 0}};
+  const Published published[] = {{"resnet-18", 11'689'512, 1.814},         {"resnet-34", 21'797'672, 3.664},
+                                 {"resnet-50", 25'557'032, 4.089},         {"resnet-101", 44'549'160, 7.801},
+                                 {"resnet-152", 60'192'808, 11.514},       {"resnext50-32x4d", 25'028'904, 4.23},
+                                 {"resnext101-32x8d", 88'791'336, 16.414}, {"resnext101-64x4d", 83'455'272, 15.46},
+                                 {"wide-resnet-50-2", 68'883'240, 11.398}, {"vit-b-16", 86'567'656, 17.564},
+                                 {"vit-l-16", 304'326'632, 61.555},        {"vit-h-14", 632'045'800, 0}};
   for (const Published& each : published) {
     const Model m = preset(each.name);
     EXPECT_EQ(parameter_count(m), each.parameters) << each.name;
@@ -418,6 +421,29 @@ TEST(ParameterCount, OfVisionModelsIsTorchvisions) {
       EXPECT_NEAR(forward / 1e9, each.multiply_adds, 0.01) << each.name;
     }
   }
+}
+
+// A block's 3x3 convolution of 32 groups, at 128 maps: 4 maps of a group in, 9 taps, 128 out.
+TEST(ParameterCount, OfGroupsIsThatOfTheirOwnMaps) {
+  const std::int64_t stage[] = {3, 4, 23, 3};
+  std::int64_t grouped = 0, squeezed = 0, by_16 = 0;
+  for (std::int64_t i = 0; i < 4; ++i) {
+    const std::int64_t maps = 128 << i, out = 256 << i;
+    grouped += stage[i] * maps * maps / 32 * 9;
+    by_16 += stage[i] * (2 * out * (out / 16) + out / 16 + out);  // two linear layers and their biases
+    squeezed += stage[i] * (2 * out * 16 + 16 + out);
+  }
+  const std::int64_t plain = 44'177'704;
+  EXPECT_EQ(parameter_count(preset("resnext101-32x4d")), plain);
+  EXPECT_EQ(parameter_count(preset("se-resnext101-32x4d")), plain + squeezed);
+  EXPECT_EQ(plain + squeezed, 45'251'128);
+  EXPECT_EQ(plain + by_16, 48'955'416) << "as Hu et al.'s released model has it";
+  EXPECT_EQ(parameter_count(preset("se-resnet-50")), 28'088'024);
+  EXPECT_EQ(parameter_count(preset("se-resnext50-32x4d")), 27'559'896);
+  Model dense = preset("resnext101-32x4d");
+  for (Layer& layer : dense.layer_list)
+    for (Layer& inner : layer.body) inner.groups = 1;
+  EXPECT_EQ(parameter_count(dense), plain + 31 * grouped);
 }
 
 TEST(ModelFlops, OfAResidualNetworkLeaveOutTheImagesGradient) {

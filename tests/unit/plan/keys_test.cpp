@@ -128,9 +128,10 @@ std::string dump(const Scenario& s) {
   out += fmt::format(" | {} {} [{}] {} {} {}", static_cast<int>(m.loss), static_cast<int>(m.residual_block),
                      fmt::join(m.residual_layers, ","), m.sync_batch_norm, m.patch, m.classes);
   out += fmt::format(" {} {}", static_cast<int>(m.map_layout), m.features);
+  out += fmt::format(" {} {} {} {}", m.residual_groups, m.residual_group_width, m.squeeze_ratio, m.squeeze_width);
   for (const model::Layer& l : m.layer_list)
-    out += fmt::format(" ({} {} {} {} {} {} {} {} {})", static_cast<int>(l.kind), l.width, l.kernel, l.stride, l.pad,
-                       l.bias, l.rate, l.body.size(), l.shortcut.size());
+    out += fmt::format(" ({} {} {} {} {} {} {} {} {} {})", static_cast<int>(l.kind), l.width, l.kernel, l.stride, l.pad,
+                       l.bias, l.rate, l.body.size(), l.shortcut.size(), l.groups);
   out += fmt::format(" | {} {} {} {} {} {} {} {} {}", m.experts, m.experts_per_token, m.expert_ffn_hidden,
                      m.shared_experts, m.shared_ffn_hidden, m.dense_layers, static_cast<int>(m.router), m.aux_loss,
                      m.capacity_factor);

@@ -56,7 +56,7 @@ TEST(LayerList, WrittenOutIsTheResidualNetwork) {
                   "], shortcut: [{layer: convolution, width: 128, kernel: 1, stride: 2, bias: false}, {layer: "
                   "batch_norm}]}, {layer: relu}, {layer: average_pool}, {layer: linear, width: 10}"))
           .model;
-  const auto network = model::residual_network(model::ResidualBlock::basic, {1, 1}, 10);
+  const auto network = model::residual_network({model::ResidualBlock::basic, {1, 1}, 10});
   ASSERT_EQ(m.layer_list.size(), network.size());
   EXPECT_EQ(model::unit_starts(m.layer_list), model::unit_starts(network));
   EXPECT_EQ(model::unit_starts(network).size(), 4u);
@@ -109,6 +109,67 @@ TEST(LayerList, CountsARecommender) {
   const double products =
       13 * 512 + 512 * 256 + 256 * 128 + 351 * 128 + 479 * 1024 + 1024 * 1024 + 1024 * 512 + 512 * 256 + 256;
   EXPECT_DOUBLE_EQ(model::model_flops(m, 7, 1), 2 * 7 * (3 * products - 13 * 512));
+}
+
+// Squeeze-and-excitation and groups: parameters, and what is wrong with either.
+TEST(LayerList, GroupsAndScales) {
+  const std::string image = "image: {channels: 6, size: 8}", end = ", {layer: average_pool}, {layer: linear, width: 2}",
+                    body = "{layer: average_pool}, {layer: linear, width: 3}, {layer: silu}, {layer: linear, width: ";
+  const std::string conv = "{layer: convolution, width: 12, groups: 3, bias: false}, ",
+                    scale = "{layer: scale, body: [" + body + "12}, {layer: sigmoid}]}";
+  const model::Model m = read(custom(image, conv + scale + end)).model;
+  ASSERT_EQ(m.layer_list.size(), 4u);
+  EXPECT_EQ(m.layer_list[0].groups, 3);
+  EXPECT_EQ(m.layer_list[1].body.size(), 5u);
+  const std::int64_t products = 12 * 2 * 9 * 64, squeeze = 12 * 3 + 3 * 12;
+  EXPECT_EQ(model::parameter_count(m), 12 * 2 * 9 + squeeze + 3 + 12 + 12 * 2 + 2);
+  EXPECT_DOUBLE_EQ(model::layer_multiply_adds(m.layer_list, m.input()), products + squeeze + 12 * 2);
+  EXPECT_EQ(model::unit_starts(m.layer_list), (std::vector<std::size_t>{0, 3})) << "a scale is no cut";
+  const auto expect = [&](const std::string& list, const char* problem) {
+    EXPECT_NE(problem_of(image, list + end).find(problem), std::string::npos) << problem_of(image, list + end);
+  };
+  expect("{layer: convolution, width: 12, groups: 4}",
+         "layer_list[0]: 6 maps to 12 do not divide into 4 groups; nearest that do: 3 and 6");
+  expect("{layer: convolution, width: 12, groups: 9}", "; nearest that do: 6");
+  expect("{layer: scale, body: [" + body + "5}]}",
+         "layer_list[0]: the body gives 5 features; 6 maps are scaled, by a number each");
+  expect("{layer: scale, body: [{layer: convolution, width: 6}]}", "the body gives 6 maps of 8x8; 6 maps are scaled");
+  expect("{layer: scale}", "required key is missing: of a layer scale");
+  expect("{layer: relu, groups: 2}", "a layer relu has no groups");
+  expect("{layer: scale, shortcut: [{layer: relu}], body: [" + body + "6}]}", "a layer scale has no shortcut");
+}
+
+// The 3x3 convolution of a block of the second stage: 8 groups of 2 x 4 maps; the scale behind its last convolution.
+TEST(ResidualNetwork, HasGroupsAndScalesBehindItsBlocks) {
+  const auto of = [](const std::string& more) {
+    return "rehearse: 1\nname: n\nmodel: {family: cnn, image: {channels: 3, size: 32}, widths: [10], " + more + "}\n";
+  };
+  const auto problem = [&](const std::string& more) -> std::string {
+    try {
+      read(of(more));
+    } catch (const InputError& error) {
+      return error.diagnostics().front().text();
+    }
+    return "";
+  };
+  const std::string blocks = "residual_block: bottleneck, residual_layers: [1, 1], ";
+  const model::Model m = read(of(blocks + "residual_groups: 8, residual_group_width: 4, squeeze_ratio: 16")).model;
+  const model::Layer& second = m.layer_list[6];
+  ASSERT_EQ(second.body.size(), 9u);
+  EXPECT_EQ(std::tie(second.body[3].width, second.body[3].groups), std::make_tuple(64, 8));
+  EXPECT_EQ(std::tie(second.body[0].groups, second.body[6].groups), std::make_tuple(1, 1));
+  ASSERT_EQ(second.body[8].kind, LayerKind::scale);
+  EXPECT_EQ(second.body[8].body[1].width, 512 / 16);
+  EXPECT_EQ(second.body[8].body[3].width, 512);
+  const model::Model fixed = read(of(blocks + "squeeze_width: 16")).model;
+  EXPECT_EQ(fixed.layer_list[4].body.back().body[1].width, 16);
+  const auto expect = [&](const std::string& more, const char* text) {
+    EXPECT_NE(problem(more).find(text), std::string::npos) << problem(more);
+  };
+  expect("convolutions: [{channels: 8}], residual_groups: 2", "residual_groups: this model has no residual blocks");
+  expect("convolutions: [{channels: 8}], squeeze_width: 2", "squeeze_width: this model has no residual blocks");
+  expect("residual_block: basic, residual_layers: [1], residual_group_width: 4", "a basic block has no groups");
+  expect(blocks + "squeeze_ratio: 16, squeeze_width: 16", "squeeze_ratio says already how many outputs");
 }
 
 TEST(LayerList, VectorsWithoutALayerForThemAreProblems) {

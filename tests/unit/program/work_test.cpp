@@ -128,6 +128,12 @@ TEST_F(WorkTest, Convolution) {
   EXPECT_EQ(work(c, {y, w}, {x}).flops, 900);
   c.stride = 2;
   EXPECT_EQ(work(c, {y, w}, {x}).flops, 2 * 2 * 9 * 9);
+  const Conv2d dense{ConvPart::forward, 1, 6, 4, 5, 5};
+  Conv2d grouped = dense;
+  grouped.groups = 2;
+  const auto maps = buffer({1, 6, 5, 5}), weights = buffer({4, 3, 3, 3}), made = buffer({1, 4, 5, 5}),
+             none = buffer({4});
+  EXPECT_EQ(work(grouped, {maps, weights, none}, {made}).flops, 2 * 4 * 25 * 3 * 9) << "of 3 of the 6 maps";
 }
 
 // Of an op that a framework makes inside another's kernel only the passes that it adds count.
