@@ -207,29 +207,44 @@ class Placer {
     std::sort(overlapping_.begin(), overlapping_.end());
   }
 
-  // What the op must wait for that writes an instance first, not regarding what others imply.
-  void add_reuse(const Birth& birth, StreamId own) {
+  // What the op must wait for that writes an instance first, but for what is known to be done and what others imply.
+  void add_reuse(const Birth& birth, StreamId own, const Known& known) {
     const Place& place = out_.places[static_cast<std::size_t>(birth.buffer)];
     find_overlapping(place);
     for (const BufferId other : overlapping_) {
       const bool ring = other == birth.buffer && place.ring > 1;
       for (const Touches& t : touches_[static_cast<std::size_t>(other)]) {
         if (t.stream == own) continue;
+        const std::int32_t done = known[index(t.stream)];
         if (t.body == birth.body && t.ops.front() < birth.op) {
-          const auto after = std::lower_bound(t.ops.begin(), t.ops.end(), birth.op);
-          needed_.push_back({ReuseWait::Which::same_slot, t.stream, t.body, *std::prev(after)});
-        } else if (ring) {
+          const std::int32_t op = *std::prev(std::lower_bound(t.ops.begin(), t.ops.end(), birth.op));
+          if (op > done) need_latest(latest_here_, {ReuseWait::Which::same_slot, t.stream, t.body, op});
+        } else if (done < 0 && ring) {
           needed_.push_back({ReuseWait::Which::same_place, t.stream, t.body, t.ops.back(), place.ring,
                              birth.micro_batch_delta, t.delta});
-        } else {
-          needed_.push_back({ReuseWait::Which::latest, t.stream, t.body, t.ops.back()});
+        } else if (done < 0) {
+          need_latest(latest_before_, {ReuseWait::Which::latest, t.stream, t.body, t.ops.back()});
         }
       }
     }
   }
 
+  // Of a stream's ops of a body the last implies the others. `at`: where in `needed_` it is, by stream and body.
+  void need_latest(std::vector<std::int32_t>& at, const ReuseWait& wait) {
+    std::int32_t& place = at[index(wait.stream) * role_.bodies.size() + static_cast<std::size_t>(wait.body)];
+    const bool known = place >= 0 && place < static_cast<std::int32_t>(needed_.size()) &&
+                       needed_[static_cast<std::size_t>(place)].which == wait.which &&
+                       needed_[static_cast<std::size_t>(place)].stream == wait.stream &&
+                       needed_[static_cast<std::size_t>(place)].body == wait.body;
+    if (known && needed_[static_cast<std::size_t>(place)].op >= wait.op) return;
+    place = static_cast<std::int32_t>(needed_.size());
+    needed_.push_back(wait);
+  }
+
   void find_waits() {
     order_touched();
+    latest_here_.assign((role_.streams.size() + 1) * role_.bodies.size(), -1);
+    latest_before_ = latest_here_;
     for (std::size_t b = 0; b < role_.bodies.size(); ++b) {
       out_.first_op.push_back(out_.first_wait.size());
       begin_body();
@@ -269,7 +284,7 @@ class Placer {
         asked_[own].push_back({ReuseWait::Which::latest, wait.stream, wait.body, wait.op});
     needed_.clear();
     for (const Birth& birth : lifetimes_.births(body, i))
-      if (out_.places[static_cast<std::size_t>(birth.buffer)].bytes > 0) add_reuse(birth, stream_of(op));
+      if (out_.places[static_cast<std::size_t>(birth.buffer)].bytes > 0) add_reuse(birth, stream_of(op), known);
     // Those of this slot first, the latest of them before others: they imply the rest of their streams.
     const auto before = [](const ReuseWait& a, const ReuseWait& b) {
       return std::pair(a.which, -a.op) < std::pair(b.which, -b.op);
@@ -314,6 +329,7 @@ class Placer {
   // Of the op being looked at.
   std::vector<BufferId> overlapping_;
   std::vector<ReuseWait> needed_;
+  std::vector<std::int32_t> latest_here_, latest_before_;  // by stream and body; see need_latest
 };
 
 }  // namespace
