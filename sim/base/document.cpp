@@ -264,7 +264,7 @@ void Document::set(const std::string& assignment) {
 
 Node Document::root() const {
   Node node;
-  node.impl_ = std::make_shared<Node::Impl>(Node::Impl{impl_->tree, impl_->tree->root.get(), {}, ""});
+  node.impl_ = std::make_shared<Node::Impl>(Node::Impl{impl_->tree, impl_->tree->root.get(), {}, nullptr, "", -1, ""});
   return node;
 }
 

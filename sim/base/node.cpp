@@ -108,9 +108,9 @@ Node Node::get(std::string_view key) const {
   if (!impl_) return child;
   const Value* const value = impl_->value;
   auto impl = std::make_shared<Impl>(Impl{impl_->tree, nullptr, value != nullptr ? value->place : impl_->parent_place,
-                                          detail::child_path(impl_->path, key)});
+                                          impl_, std::string(key), -1, ""});
   if (value != nullptr && value->mapping) {
-    value->mapping->asked.emplace(key);
+    value->mapping->ask(key);
     if (const detail::Entry* entry = value->mapping->find(key)) impl->value = entry->value.get();
   } else if (value != nullptr && value->kind != Kind::null && !value->complained) {
     value->complained = true;
@@ -122,7 +122,7 @@ Node Node::get(std::string_view key) const {
 
 bool Node::has(std::string_view key) const {
   if (kind() != Kind::mapping) return false;
-  impl_->value->mapping->asked.emplace(key);
+  impl_->value->mapping->ask(key);
   return impl_->value->mapping->find(key) != nullptr;
 }
 
@@ -143,7 +143,7 @@ Node Node::at(std::size_t index) const {
   const Value* const element = index < size() ? impl_->value->elements[index].get() : nullptr;
   child.impl_ = std::make_shared<const Impl>(Impl{impl_->tree, element,
                                                   impl_->value != nullptr ? impl_->value->place : impl_->parent_place,
-                                                  fmt::format("{}[{}]", impl_->path, index)});
+                                                  impl_, "", static_cast<std::int64_t>(index), ""});
   return child;
 }
 
@@ -280,7 +280,7 @@ std::optional<std::string> Node::as_text() const {
 
 void Node::error(std::string message, std::string hint) const {
   REHEARSE_CHECK(impl_, "an error was reported at a node that belongs to no document: {}", message);
-  impl_->tree->diagnostics->add({file(), line(), column(), impl_->path, std::move(message), std::move(hint)});
+  impl_->tree->diagnostics->add({file(), line(), column(), impl_->path(), std::move(message), std::move(hint)});
 }
 
 void Node::finish() const {
@@ -294,7 +294,7 @@ void Node::finish() const {
     if (!near.empty()) hint = fmt::format("did you mean '{}'?", near);
     if (near.empty() && !known.empty()) hint = "known keys: " + joined_choices(known);
     impl_->tree->diagnostics->add({entry.place.command_line ? detail::kCommandLineFile : impl_->tree->file,
-                                   entry.place.line, entry.place.column, detail::child_path(impl_->path, entry.key),
+                                   entry.place.line, entry.place.column, detail::child_path(impl_->path(), entry.key),
                                    "unknown key", std::move(hint)});
   }
 }
@@ -317,7 +317,7 @@ int Node::column() const {
 
 const std::string& Node::path() const {
   static const std::string none;
-  return impl_ ? impl_->path : none;
+  return impl_ ? impl_->path() : none;
 }
 
 }  // namespace rehearse

@@ -40,6 +40,9 @@ struct Mapping {
   mutable std::set<std::string, std::less<>> asked;
 
   const Entry* find(std::string_view key) const;
+  void ask(std::string_view key) const {
+    if (!asked.contains(key)) asked.emplace(key);
+  }
   Entry& add(std::string key, Place place);
 };
 
