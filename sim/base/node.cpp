@@ -110,8 +110,7 @@ Node Node::get(std::string_view key) const {
   auto impl = std::make_shared<Impl>(Impl{impl_->tree, nullptr, value != nullptr ? value->place : impl_->parent_place,
                                           impl_, std::string(key), -1, ""});
   if (value != nullptr && value->mapping) {
-    value->mapping->ask(key);
-    if (const detail::Entry* entry = value->mapping->find(key)) impl->value = entry->value.get();
+    if (const detail::Entry* entry = value->mapping->ask(key)) impl->value = entry->value.get();
   } else if (value != nullptr && value->kind != Kind::null && !value->complained) {
     value->complained = true;
     error(fmt::format("expected a mapping ('key: value'), found {}", detail::described(*value)));
@@ -122,8 +121,7 @@ Node Node::get(std::string_view key) const {
 
 bool Node::has(std::string_view key) const {
   if (kind() != Kind::mapping) return false;
-  impl_->value->mapping->ask(key);
-  return impl_->value->mapping->find(key) != nullptr;
+  return impl_->value->mapping->ask(key) != nullptr;
 }
 
 std::vector<std::string> Node::keys() const {
@@ -286,9 +284,9 @@ void Node::error(std::string message, std::string hint) const {
 void Node::finish() const {
   if (kind() != Kind::mapping) return;
   const detail::Mapping& mapping = *impl_->value->mapping;
-  const std::vector<std::string> known(mapping.asked.begin(), mapping.asked.end());
   for (const detail::Entry& entry : mapping.entries) {
-    if (mapping.asked.contains(entry.key)) continue;
+    if (entry.asked) continue;
+    const std::vector<std::string> known = mapping.asked();
     const std::string near = nearest(entry.key, known);
     std::string hint;
     if (!near.empty()) hint = fmt::format("did you mean '{}'?", near);

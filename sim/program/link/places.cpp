@@ -106,6 +106,10 @@ class Placer {
     return place.bytes * place.ring;
   }
 
+  struct Placed {
+    BufferId buffer;
+    std::int64_t offset, end;
+  };
   struct Layout {
     std::vector<Place> places;
     std::int64_t end;
@@ -114,7 +118,7 @@ class Placer {
 
   // Each with as much lag, up to `lag`, as lets it end before `most`.
   Layout place_all(const std::vector<BufferId>& order, std::int64_t begin, int lag, std::int64_t most) {
-    std::vector<BufferId> placed;  // by offset
+    std::vector<Placed> placed;  // by offset
     Layout layout{{}, begin, lag};
     for (const BufferId b : order) {
       std::int64_t offset = -1;
@@ -131,9 +135,10 @@ class Placer {
       place_of(b).offset = offset;
       layout.least_lag = std::min(layout.least_lag, found);
       layout.end = std::max(layout.end, place_of(b).end());
-      placed.insert(std::upper_bound(placed.begin(), placed.end(), b,
-                                     [&](BufferId x, BufferId y) { return place_of(x).offset < place_of(y).offset; }),
-                    b);
+      const Placed own{b, place_of(b).offset, place_of(b).end()};
+      placed.insert(std::upper_bound(placed.begin(), placed.end(), own,
+                                     [](const Placed& x, const Placed& y) { return x.offset < y.offset; }),
+                    own);
     }
     layout.places = out_.places;
     return layout;
@@ -153,12 +158,13 @@ class Placer {
   }
 
   // The lowest offset where nothing of `apart` lies.
-  std::int64_t lowest(BufferId b, const std::vector<BufferId>& placed, const BufferSet& apart, std::int64_t begin) {
+  std::int64_t lowest(BufferId b, const std::vector<Placed>& placed, const BufferSet& apart, std::int64_t begin) const {
+    const std::int64_t bytes = size(b);
     std::int64_t offset = begin;
-    for (const BufferId other : placed) {
-      if (!contains(apart, other)) continue;
-      if (place_of(other).offset >= offset + size(b)) break;
-      offset = std::max(offset, place_of(other).end());
+    for (const Placed& other : placed) {
+      if (!contains(apart, other.buffer)) continue;
+      if (other.offset >= offset + bytes) break;
+      offset = std::max(offset, other.end);
     }
     return offset;
   }
