@@ -3,6 +3,7 @@
 #include "sim/program/link/places.h"
 
 #include <algorithm>
+#include <bit>
 #include <utility>
 
 #include "sim/program/link/lifetimes.h"
@@ -22,7 +23,7 @@ struct Touches {
 // A buffer by where it lies, with the furthest end of those before it and its own.
 struct Lying {
   BufferId buffer;
-  std::int64_t offset, furthest;
+  std::int64_t offset, end, furthest;
 };
 
 // Parts of the least arena that it may be larger: for streams to drift apart (any lag), and for two places used in turn
@@ -197,20 +198,25 @@ class Placer {
 
   void order_touched() {
     for (const BufferId b : touched_)
-      if (place_of(b).bytes > 0) by_offset_.push_back({b, place_of(b).offset, 0});
+      if (place_of(b).bytes > 0) by_offset_.push_back({b, place_of(b).offset, place_of(b).end(), 0});
     std::sort(by_offset_.begin(), by_offset_.end(), [](const Lying& a, const Lying& b) { return a.offset < b.offset; });
     std::int64_t end = 0;
-    for (Lying& lying : by_offset_) lying.furthest = end = std::max(end, place_of(lying.buffer).end());
+    for (Lying& lying : by_offset_) lying.furthest = end = std::max(end, lying.end);
+    overlaps_.assign((role_.buffers.size() + 63) / 64, 0);
   }
 
   // Touched buffers with bytes of the place, by number.
   void find_overlapping(const Place& place) {
     overlapping_.clear();
+    std::fill(overlaps_.begin(), overlaps_.end(), 0);
     auto at = std::partition_point(by_offset_.begin(), by_offset_.end(),
                                    [&](const Lying& lying) { return lying.offset < place.end(); });
     while (at != by_offset_.begin() && (--at)->furthest > place.offset)
-      if (out_.places[static_cast<std::size_t>(at->buffer)].end() > place.offset) overlapping_.push_back(at->buffer);
-    std::sort(overlapping_.begin(), overlapping_.end());
+      if (at->end > place.offset)
+        overlaps_[static_cast<std::size_t>(at->buffer) / 64] |= std::uint64_t{1} << (at->buffer % 64);
+    for (std::size_t word = 0; word < overlaps_.size(); ++word)
+      for (std::uint64_t bits = overlaps_[word]; bits != 0; bits &= bits - 1)
+        overlapping_.push_back(static_cast<BufferId>(64 * word + static_cast<std::size_t>(std::countr_zero(bits))));
   }
 
   // What the op must wait for that writes an instance first, but for what is known to be done and what others imply.
@@ -334,6 +340,7 @@ class Placer {
   std::vector<std::vector<ReuseWait>> asked_;
   // Of the op being looked at.
   std::vector<BufferId> overlapping_;
+  BufferSet overlaps_;
   std::vector<ReuseWait> needed_;
   std::vector<std::int32_t> latest_here_, latest_before_;  // by stream and body; see need_latest
 };
