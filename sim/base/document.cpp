@@ -38,6 +38,7 @@ std::unique_ptr<Value> copy_of(const Value& value) {
   if (!value.mapping) return copy;
   copy->mapping = std::make_unique<detail::Mapping>();
   copy->mapping->index = value.mapping->index;
+  copy->mapping->entries.reserve(value.mapping->entries.size());
   for (const detail::Entry& entry : value.mapping->entries)
     copy->mapping->entries.push_back({entry.key, entry.place, copy_of(*entry.value)});
   return copy;
@@ -62,8 +63,7 @@ Value* descend(Value& parent, const std::string& key) {
     parent.place = {0, 0, true};
   }
   if (!parent.mapping) return nullptr;
-  const auto found = parent.mapping->index.find(key);
-  if (found != parent.mapping->index.end()) return parent.mapping->entries[found->second].value.get();
+  if (const detail::Entry* found = parent.mapping->find(key)) return found->value.get();
   detail::Entry& entry = parent.mapping->add(key, {0, 0, true});
   entry.value = std::make_unique<Value>();
   entry.value->place = {0, 0, true};
@@ -264,7 +264,7 @@ void Document::set(const std::string& assignment) {
 
 Node Document::root() const {
   Node node;
-  node.impl_ = std::make_shared<Node::Impl>(Node::Impl{impl_->tree, impl_->tree->root.get(), {}, ""});
+  node.impl_ = std::make_shared<Node::Impl>(Node::Impl{impl_->tree, impl_->tree->root.get(), {}, nullptr, "", -1, ""});
   return node;
 }
 

@@ -108,10 +108,9 @@ Node Node::get(std::string_view key) const {
   if (!impl_) return child;
   const Value* const value = impl_->value;
   auto impl = std::make_shared<Impl>(Impl{impl_->tree, nullptr, value != nullptr ? value->place : impl_->parent_place,
-                                          detail::child_path(impl_->path, key)});
+                                          impl_, std::string(key), -1, ""});
   if (value != nullptr && value->mapping) {
-    value->mapping->asked.emplace(key);
-    if (const detail::Entry* entry = value->mapping->find(key)) impl->value = entry->value.get();
+    if (const detail::Entry* entry = value->mapping->ask(key)) impl->value = entry->value.get();
   } else if (value != nullptr && value->kind != Kind::null && !value->complained) {
     value->complained = true;
     error(fmt::format("expected a mapping ('key: value'), found {}", detail::described(*value)));
@@ -122,8 +121,7 @@ Node Node::get(std::string_view key) const {
 
 bool Node::has(std::string_view key) const {
   if (kind() != Kind::mapping) return false;
-  impl_->value->mapping->asked.emplace(key);
-  return impl_->value->mapping->find(key) != nullptr;
+  return impl_->value->mapping->ask(key) != nullptr;
 }
 
 std::vector<std::string> Node::keys() const {
@@ -143,7 +141,7 @@ Node Node::at(std::size_t index) const {
   const Value* const element = index < size() ? impl_->value->elements[index].get() : nullptr;
   child.impl_ = std::make_shared<const Impl>(Impl{impl_->tree, element,
                                                   impl_->value != nullptr ? impl_->value->place : impl_->parent_place,
-                                                  fmt::format("{}[{}]", impl_->path, index)});
+                                                  impl_, "", static_cast<std::int64_t>(index), ""});
   return child;
 }
 
@@ -280,21 +278,21 @@ std::optional<std::string> Node::as_text() const {
 
 void Node::error(std::string message, std::string hint) const {
   REHEARSE_CHECK(impl_, "an error was reported at a node that belongs to no document: {}", message);
-  impl_->tree->diagnostics->add({file(), line(), column(), impl_->path, std::move(message), std::move(hint)});
+  impl_->tree->diagnostics->add({file(), line(), column(), impl_->path(), std::move(message), std::move(hint)});
 }
 
 void Node::finish() const {
   if (kind() != Kind::mapping) return;
   const detail::Mapping& mapping = *impl_->value->mapping;
-  const std::vector<std::string> known(mapping.asked.begin(), mapping.asked.end());
   for (const detail::Entry& entry : mapping.entries) {
-    if (mapping.asked.contains(entry.key)) continue;
+    if (entry.asked) continue;
+    const std::vector<std::string> known = mapping.asked();
     const std::string near = nearest(entry.key, known);
     std::string hint;
     if (!near.empty()) hint = fmt::format("did you mean '{}'?", near);
     if (near.empty() && !known.empty()) hint = "known keys: " + joined_choices(known);
     impl_->tree->diagnostics->add({entry.place.command_line ? detail::kCommandLineFile : impl_->tree->file,
-                                   entry.place.line, entry.place.column, detail::child_path(impl_->path, entry.key),
+                                   entry.place.line, entry.place.column, detail::child_path(impl_->path(), entry.key),
                                    "unknown key", std::move(hint)});
   }
 }
@@ -317,7 +315,7 @@ int Node::column() const {
 
 const std::string& Node::path() const {
   static const std::string none;
-  return impl_ ? impl_->path : none;
+  return impl_ ? impl_->path() : none;
 }
 
 }  // namespace rehearse

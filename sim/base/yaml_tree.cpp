@@ -172,12 +172,38 @@ void check_nesting(const std::string& file, const std::string& text) {
 }  // namespace
 
 const Entry* Mapping::find(std::string_view key) const {
+  if (index.empty()) {
+    const auto found =
+        std::find_if(entries.begin(), entries.end(), [&](const Entry& entry) { return entry.key == key; });
+    return found == entries.end() ? nullptr : &*found;
+  }
   const auto found = index.find(key);
   return found == index.end() ? nullptr : &entries[found->second];
 }
 
+const Entry* Mapping::ask(std::string_view key) const {
+  const Entry* const entry = find(key);
+  if (entry != nullptr)
+    entry->asked = true;
+  else if (missed.empty() || missed.back() != key)
+    missed.emplace_back(key);
+  return entry;
+}
+
+std::vector<std::string> Mapping::asked() const {
+  std::vector<std::string> keys = missed;
+  for (const Entry& entry : entries)
+    if (entry.asked) keys.push_back(entry.key);
+  std::sort(keys.begin(), keys.end());
+  keys.erase(std::unique(keys.begin(), keys.end()), keys.end());
+  return keys;
+}
+
 Entry& Mapping::add(std::string key, Place place) {
-  index.emplace(key, entries.size());
+  constexpr std::size_t kFew = 16;  // are looked through one by one
+  if (entries.size() == kFew)
+    for (std::size_t i = 0; i < kFew; ++i) index.emplace(entries[i].key, i);
+  if (entries.size() >= kFew) index.emplace(key, entries.size());
   return entries.emplace_back(Entry{std::move(key), place, nullptr});
 }
 

@@ -7,7 +7,6 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -31,15 +30,20 @@ struct Entry {
   std::string key;
   Place place;  // of the key
   std::unique_ptr<Value> value;
+  mutable bool asked = false;  // by a reader
 };
 
 struct Mapping {
-  std::vector<Entry> entries;  // in file order
-  std::map<std::string, std::size_t, std::less<>> index;
-  // Keys that a reader asked for, present or not: what finish() compares with.
-  mutable std::set<std::string, std::less<>> asked;
+  std::vector<Entry> entries;                             // in file order
+  std::map<std::string, std::size_t, std::less<>> index;  // of many entries
+  // Keys that a reader asked for and that are not there, perhaps more than once: finish() names them.
+  mutable std::vector<std::string> missed;
 
   const Entry* find(std::string_view key) const;
+  // The same, for a reader.
+  const Entry* ask(std::string_view key) const;
+  // All keys that a reader asked for, present or not.
+  std::vector<std::string> asked() const;
   Entry& add(std::string key, Place place);
 };
 

@@ -69,13 +69,25 @@ class LinkUses {
   const cluster::Resource& resource(std::size_t port) const { return resources_[first(port)]; }
   std::int64_t alike(std::size_t port) const { return classes_.any() ? classes_.alike[port] : 1; }
 
-  bool in_step(const Network::Flown& flown) const { return flown.end > from_ && flown.end <= to_; }
+  bool in_step(Time end) const { return end > from_ && end <= to_; }
+  // Calls see(begin, end) for each time that a transfer ended in the step.
+  template <class Function>
+  void each_in_step(const Network::Flown& flown, Function&& see) const {
+    Time begin = flown.begin, end = flown.end;
+    for (std::int32_t time = 0; time <= flown.again; ++time, begin += flown.period, end += flown.period)
+      if (in_step(end)) see(begin, end);
+  }
+  std::int64_t times_in_step(const Network::Flown& flown) const {
+    if (in_step(flown.end) && in_step(flown.end + flown.period * flown.again)) return flown.again + 1;
+    std::int64_t times = 0;
+    each_in_step(flown, [&](Time, Time) { ++times; });
+    return times;
+  }
   const std::int64_t* row(std::size_t port) const { return &by_user_[port * matching_.users().size()]; }
 
   void add_up() {
     IdVector<ActivityId, std::int64_t> runs(network_.definitions().index());
-    for (const Network::Flown& flown : network_.log())
-      if (in_step(flown)) ++runs[flown.defined];
+    for (const Network::Flown& flown : network_.log()) runs[flown.defined] += times_in_step(flown);
     const std::size_t users = matching_.users().size();
     bytes_.assign(network_.ports(), 0);
     by_user_.assign(network_.ports() * users, 0);
@@ -154,9 +166,10 @@ class LinkUses {
         if (line >= 0) uses[d].push_back({static_cast<std::size_t>(line), bytes, times});
       });
     for (const Network::Flown& flown : network_.log())
-      if (in_step(flown))
-        for (const OnLine& use : uses[flown.defined])
-          lines_[use.line].intervals.push_back({flown.begin - from_, flown.end - from_, use.bytes, use.times});
+      for (const OnLine& use : uses[flown.defined])
+        each_in_step(flown, [&](Time begin, Time end) {
+          lines_[use.line].intervals.push_back({begin - from_, end - from_, use.bytes, use.times});
+        });
   }
 
   result::LinkUse use_of(const Line& line) const {

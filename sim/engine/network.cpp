@@ -198,7 +198,7 @@ void Network::leave(std::int32_t slot, const Defined& what) {
 std::int32_t Network::finish(std::uint32_t slot) {
   Flight& flight = flights_[slot];
   ++flight.version;
-  if (logging_) log_.push_back({flight.defined, flight.begun, flight.end});
+  if (logging_) log_.push_back({flight.defined, 0, flight.begun, flight.end, Time()});
   leave(static_cast<std::int32_t>(slot), defined_[flight.defined]);
   if (!watched_.empty()) watch_load(defined_[flight.defined], false);
   free_.push_back(static_cast<std::int32_t>(slot));
@@ -216,12 +216,13 @@ std::vector<Network::InFlight> Network::in_flight() const {
 }
 
 void Network::log_again(std::size_t first, std::int64_t times, Time period, PartId part) {
-  const std::vector<Flown> all(log_.begin() + static_cast<std::ptrdiff_t>(first), log_.end());
-  log_.reserve(log_.size() + all.size() * static_cast<std::size_t>(times));
-  for (std::int64_t time = 1; time <= times; ++time)
-    for (const Flown& flown : all)
-      if (!part.exists() || defined_[flown.defined].part == part)
-        log_.push_back({flown.defined, flown.begin + period * time, flown.end + period * time});
+  for (std::size_t i = first; i < log_.size(); ++i) {
+    Flown& flown = log_[i];
+    if (part.exists() && defined_[flown.defined].part != part) continue;
+    REHEARSE_CHECK(flown.again == 0, "a round is left out twice");
+    flown.again = static_cast<std::int32_t>(times);
+    flown.period = period;
+  }
 }
 
 void Network::set_capacity(cluster::ResourceId resource, std::int64_t per_s) {

@@ -59,15 +59,16 @@ class Network {
   void set_capacity(cluster::ResourceId resource, std::int64_t per_s);
   std::int64_t solves() const { return solves_; }
 
-  // What has ended since open_log(), in order, for link_use.h.
+  // What has ended since open_log(), in order, for link_use.h; and `again` times more, a `period` later each time.
   struct Flown {
     ActivityId defined;
-    Time begin, end;
+    std::int32_t again = 0;
+    Time begin, end, period;
   };
   void open_log() { logging_ = true; }
   void close_log() { logging_ = false; }
-  // What has ended of a part's (none: of all) since the log's entry number `first` ended once more, so many times,
-  // `period` later each time.
+  // What has ended of a part's (none: of all) since the log's entry number `first`, which is new, ended once more, so
+  // many times, `period` later each time.
   void log_again(std::size_t first, std::int64_t times, Time period, PartId part);
   // From now on what a part loads each port with counts as the most it has loaded it with since, also while it loads it
   // with less. parts_meet(): a port has been overloaded so by a part that is watched and by others together. False, and

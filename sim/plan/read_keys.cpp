@@ -237,11 +237,6 @@ std::optional<Value> default_value(const Key& key, const DefaultText& framework_
   return found == table.end() ? std::nullopt : found->second;
 }
 
-bool is_list(const Key& key) {
-  return key.type == KeyType::integers || key.type == KeyType::numbers || key.type == KeyType::permutation ||
-         key.type == KeyType::choices;
-}
-
 }  // namespace
 
 std::optional<Value> read_value(const Node& node, const Key& key, const DefaultText& framework_default) {
@@ -250,7 +245,7 @@ std::optional<Value> read_value(const Node& node, const Key& key, const DefaultT
   if (key.or_auto && given.as_text() == "auto") return fallback;
   const auto word = key.type == KeyType::integers ? given.as_text() : std::nullopt;
   if (word && std::find(key.values.begin(), key.values.end(), *word) != key.values.end()) return *word;
-  if (!given && key.origin != Default::required && (!fallback || is_list(key))) return fallback;
+  if (!given && key.origin != Default::required) return fallback;
   const std::optional<Value> value = read_given(node, key, fallback);
   return value ? value : fallback;
 }

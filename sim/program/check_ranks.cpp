@@ -164,11 +164,15 @@ Transfers transfers_of(const Program& program, const GridView& grid) {
   for (const Role& role : program.roles) {
     const RoleCalls& calls = transfers.calls.emplace_back(number_calls(role, grid.size));
     auto& places = transfers.places.emplace_back(calls.sequences.size());
+    std::vector<std::vector<int>> posting(role.bodies.size());  // by body: ops with calls
+    for (std::size_t b = 0; b < role.bodies.size(); ++b)
+      for (int i = 0; i < static_cast<int>(role.bodies[b].ops.size()); ++i)
+        if (!calls.of(static_cast<BodyId>(b), i).empty()) posting[b].push_back(i);
     for (int s = 0; s < static_cast<int>(role.slots.size()); ++s) {
       check_interrupt();
       const BodyId body = role.slots[static_cast<std::size_t>(s)].body;
       const std::vector<Op>& ops = role.bodies[static_cast<std::size_t>(body)].ops;
-      for (int i = 0; i < static_cast<int>(ops.size()); ++i) {
+      for (const int i : posting[static_cast<std::size_t>(body)]) {
         const bool collective = std::holds_alternative<Collective>(ops[static_cast<std::size_t>(i)].shape);
         int leg = 0;
         for (const TransferCall& call : calls.of(body, i))

@@ -19,7 +19,7 @@ namespace rehearse::program {
 namespace {
 
 using ByClass = std::array<std::int64_t, kBufferClasses>;
-using LiveSet = std::vector<bool>;  // by buffer
+using LiveSet = std::vector<std::uint64_t>;  // bits by buffer
 
 std::int64_t round_up(std::int64_t bytes, std::int64_t alignment) {
   return (bytes + alignment - 1) / alignment * alignment;
@@ -50,6 +50,7 @@ class PeakWalk {
   void apply(const Slot& slot, const Curve& curve);
 
   const Role& role_;
+  const LiveSet empty_;
   std::vector<std::int64_t> bytes_;
   std::vector<BodyChanges> bodies_;
   std::vector<std::vector<OwnBytes>> own_;  // of each body's kernels, in their order
@@ -63,7 +64,7 @@ class PeakWalk {
 
 // Buffers of the other memory are of no bytes.
 PeakWalk::PeakWalk(const Role& role, std::int64_t alignment, bool on_host, const OwnMemory& own)
-    : role_(role), own_(role.bodies.size()) {
+    : role_(role), empty_((role.buffers.size() + 63) / 64, 0), own_(role.bodies.size()) {
   for (const Buffer& b : role.buffers) bytes_.push_back(b.on_host == on_host ? round_up(b.bytes(), alignment) : 0);
   for (const Body& body : role.bodies) bodies_.push_back(changes_of(role, body));
   if (!own) return;
@@ -87,7 +88,7 @@ const Curve& PeakWalk::curve_of(const std::vector<int>& key) {
 
 Curve PeakWalk::compute(const std::vector<int>& key) {
   const BodyChanges& body = bodies_[static_cast<std::size_t>(key[0])];
-  std::vector<LiveSet> live(1, LiveSet(role_.buffers.size(), false));
+  std::vector<LiveSet> live(1, empty_);
   for (std::size_t i = 1; i < key.size(); ++i) live.push_back(states_[static_cast<std::size_t>(key[i])]);
   Curve curve;
   std::int64_t total = 0;
@@ -109,9 +110,10 @@ Curve PeakWalk::compute(const std::vector<int>& key) {
     const BodyChange& t = body.changes[i];
     while (taken != own.end() && (taken->op < t.op || (taken->op == t.op && t.release))) take();
     const auto buffer = static_cast<std::size_t>(t.buffer);
-    auto flag = live[static_cast<std::size_t>(t.domain)][buffer];
-    if (flag != t.release) continue;  // written again while alive, or released while not
-    flag = !t.release;
+    std::uint64_t& word = live[static_cast<std::size_t>(t.domain)][buffer / 64];
+    const std::uint64_t flag = std::uint64_t{1} << (buffer % 64);
+    if (((word & flag) != 0) != t.release) continue;  // written again while alive, or released while not
+    word ^= flag;
     const auto cls = static_cast<std::size_t>(role_.buffers[buffer].cls);
     const std::int64_t change = t.release ? -bytes_[buffer] : bytes_[buffer];
     curve.net[cls] += change;
@@ -153,7 +155,7 @@ MemoryPeak PeakWalk::run() {
     total_ += bytes_[b];
   }
   peak_ = {live_, live_, total_, "persistent buffers"};
-  const int empty = intern(LiveSet(role_.buffers.size(), false));
+  const int empty = intern(empty_);
   std::vector<int> states(static_cast<std::size_t>(micro_batches), empty);
   int step_state = empty;
   std::vector<int> key;

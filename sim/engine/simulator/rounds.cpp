@@ -11,9 +11,16 @@ namespace rehearse::engine {
 
 namespace {
 
-// The longest period looked for, in rounds, and how many states are read in a step before none is expected any more.
+// The longest period looked for, in rounds.
 constexpr std::size_t kLongestPeriod = 4;
-constexpr int kMostLooks = 24;
+
+// States are read in the first rounds that take equal times, so many, and then in every other run of so many rounds:
+// stages that get ahead of the slowest by a little each round come to repeat late.
+constexpr int kFirstLooks = 24, kRunOfLooks = 8;
+
+bool looks_in(std::int32_t round, int looked) {
+  return looked < kFirstLooks || round / kRunOfLooks % 2 == 0;
+}
 
 bool irregular(const IdVector<JobId, JobCode>& codes, const Jobs& jobs, const Ranks& ranks) {
   if (jobs.noisy_kernels() || jobs.noisy_transfers()) return true;
@@ -150,8 +157,8 @@ void Rounds::look_at(Part& part) {
   }
   // The state is looked at where times have come to repeat.
   std::deque<Beginning>& past = part.past;
-  for (std::size_t period = 1; period <= kLongestPeriod && 2 * period <= past.size() && part.looked < kMostLooks;
-       ++period) {
+  const std::size_t longest = looks_in(now.round, part.looked) ? kLongestPeriod : 0;
+  for (std::size_t period = 1; period <= longest && 2 * period <= past.size(); ++period) {
     const Time one = past[period - 1].time, two = past[2 * period - 1].time;
     if (now.time - one != one - two) continue;
     if (!now.state) now = read(part);

@@ -3,6 +3,7 @@
 #include "sim/program/link/places.h"
 
 #include <algorithm>
+#include <bit>
 #include <utility>
 
 #include "sim/program/link/lifetimes.h"
@@ -22,7 +23,7 @@ struct Touches {
 // A buffer by where it lies, with the furthest end of those before it and its own.
 struct Lying {
   BufferId buffer;
-  std::int64_t offset, furthest;
+  std::int64_t offset, end, furthest;
 };
 
 // Parts of the least arena that it may be larger: for streams to drift apart (any lag), and for two places used in turn
@@ -106,6 +107,10 @@ class Placer {
     return place.bytes * place.ring;
   }
 
+  struct Placed {
+    BufferId buffer;
+    std::int64_t offset, end;
+  };
   struct Layout {
     std::vector<Place> places;
     std::int64_t end;
@@ -114,7 +119,7 @@ class Placer {
 
   // Each with as much lag, up to `lag`, as lets it end before `most`.
   Layout place_all(const std::vector<BufferId>& order, std::int64_t begin, int lag, std::int64_t most) {
-    std::vector<BufferId> placed;  // by offset
+    std::vector<Placed> placed;  // by offset
     Layout layout{{}, begin, lag};
     for (const BufferId b : order) {
       std::int64_t offset = -1;
@@ -131,9 +136,10 @@ class Placer {
       place_of(b).offset = offset;
       layout.least_lag = std::min(layout.least_lag, found);
       layout.end = std::max(layout.end, place_of(b).end());
-      placed.insert(std::upper_bound(placed.begin(), placed.end(), b,
-                                     [&](BufferId x, BufferId y) { return place_of(x).offset < place_of(y).offset; }),
-                    b);
+      const Placed own{b, place_of(b).offset, place_of(b).end()};
+      placed.insert(std::upper_bound(placed.begin(), placed.end(), own,
+                                     [](const Placed& x, const Placed& y) { return x.offset < y.offset; }),
+                    own);
     }
     layout.places = out_.places;
     return layout;
@@ -153,12 +159,13 @@ class Placer {
   }
 
   // The lowest offset where nothing of `apart` lies.
-  std::int64_t lowest(BufferId b, const std::vector<BufferId>& placed, const BufferSet& apart, std::int64_t begin) {
+  std::int64_t lowest(BufferId b, const std::vector<Placed>& placed, const BufferSet& apart, std::int64_t begin) const {
+    const std::int64_t bytes = size(b);
     std::int64_t offset = begin;
-    for (const BufferId other : placed) {
-      if (!contains(apart, other)) continue;
-      if (place_of(other).offset >= offset + size(b)) break;
-      offset = std::max(offset, place_of(other).end());
+    for (const Placed& other : placed) {
+      if (!contains(apart, other.buffer)) continue;
+      if (other.offset >= offset + bytes) break;
+      offset = std::max(offset, other.end);
     }
     return offset;
   }
@@ -191,45 +198,65 @@ class Placer {
 
   void order_touched() {
     for (const BufferId b : touched_)
-      if (place_of(b).bytes > 0) by_offset_.push_back({b, place_of(b).offset, 0});
+      if (place_of(b).bytes > 0) by_offset_.push_back({b, place_of(b).offset, place_of(b).end(), 0});
     std::sort(by_offset_.begin(), by_offset_.end(), [](const Lying& a, const Lying& b) { return a.offset < b.offset; });
     std::int64_t end = 0;
-    for (Lying& lying : by_offset_) lying.furthest = end = std::max(end, place_of(lying.buffer).end());
+    for (Lying& lying : by_offset_) lying.furthest = end = std::max(end, lying.end);
+    overlaps_.assign((role_.buffers.size() + 63) / 64, 0);
   }
 
   // Touched buffers with bytes of the place, by number.
   void find_overlapping(const Place& place) {
     overlapping_.clear();
+    std::fill(overlaps_.begin(), overlaps_.end(), 0);
     auto at = std::partition_point(by_offset_.begin(), by_offset_.end(),
                                    [&](const Lying& lying) { return lying.offset < place.end(); });
     while (at != by_offset_.begin() && (--at)->furthest > place.offset)
-      if (out_.places[static_cast<std::size_t>(at->buffer)].end() > place.offset) overlapping_.push_back(at->buffer);
-    std::sort(overlapping_.begin(), overlapping_.end());
+      if (at->end > place.offset)
+        overlaps_[static_cast<std::size_t>(at->buffer) / 64] |= std::uint64_t{1} << (at->buffer % 64);
+    for (std::size_t word = 0; word < overlaps_.size(); ++word)
+      for (std::uint64_t bits = overlaps_[word]; bits != 0; bits &= bits - 1)
+        overlapping_.push_back(static_cast<BufferId>(64 * word + static_cast<std::size_t>(std::countr_zero(bits))));
   }
 
-  // What the op must wait for that writes an instance first, not regarding what others imply.
-  void add_reuse(const Birth& birth, StreamId own) {
+  // What the op must wait for that writes an instance first, but for what is known to be done and what others imply.
+  void add_reuse(const Birth& birth, StreamId own, const Known& known) {
     const Place& place = out_.places[static_cast<std::size_t>(birth.buffer)];
     find_overlapping(place);
     for (const BufferId other : overlapping_) {
       const bool ring = other == birth.buffer && place.ring > 1;
       for (const Touches& t : touches_[static_cast<std::size_t>(other)]) {
         if (t.stream == own) continue;
+        const std::int32_t done = known[index(t.stream)];
         if (t.body == birth.body && t.ops.front() < birth.op) {
-          const auto after = std::lower_bound(t.ops.begin(), t.ops.end(), birth.op);
-          needed_.push_back({ReuseWait::Which::same_slot, t.stream, t.body, *std::prev(after)});
-        } else if (ring) {
+          const std::int32_t op = *std::prev(std::lower_bound(t.ops.begin(), t.ops.end(), birth.op));
+          if (op > done) need_latest(latest_here_, {ReuseWait::Which::same_slot, t.stream, t.body, op});
+        } else if (done < 0 && ring) {
           needed_.push_back({ReuseWait::Which::same_place, t.stream, t.body, t.ops.back(), place.ring,
                              birth.micro_batch_delta, t.delta});
-        } else {
-          needed_.push_back({ReuseWait::Which::latest, t.stream, t.body, t.ops.back()});
+        } else if (done < 0) {
+          need_latest(latest_before_, {ReuseWait::Which::latest, t.stream, t.body, t.ops.back()});
         }
       }
     }
   }
 
+  // Of a stream's ops of a body the last implies the others. `at`: where in `needed_` it is, by stream and body.
+  void need_latest(std::vector<std::int32_t>& at, const ReuseWait& wait) {
+    std::int32_t& place = at[index(wait.stream) * role_.bodies.size() + static_cast<std::size_t>(wait.body)];
+    const bool known = place >= 0 && place < static_cast<std::int32_t>(needed_.size()) &&
+                       needed_[static_cast<std::size_t>(place)].which == wait.which &&
+                       needed_[static_cast<std::size_t>(place)].stream == wait.stream &&
+                       needed_[static_cast<std::size_t>(place)].body == wait.body;
+    if (known && needed_[static_cast<std::size_t>(place)].op >= wait.op) return;
+    place = static_cast<std::int32_t>(needed_.size());
+    needed_.push_back(wait);
+  }
+
   void find_waits() {
     order_touched();
+    latest_here_.assign((role_.streams.size() + 1) * role_.bodies.size(), -1);
+    latest_before_ = latest_here_;
     for (std::size_t b = 0; b < role_.bodies.size(); ++b) {
       out_.first_op.push_back(out_.first_wait.size());
       begin_body();
@@ -269,7 +296,7 @@ class Placer {
         asked_[own].push_back({ReuseWait::Which::latest, wait.stream, wait.body, wait.op});
     needed_.clear();
     for (const Birth& birth : lifetimes_.births(body, i))
-      if (out_.places[static_cast<std::size_t>(birth.buffer)].bytes > 0) add_reuse(birth, stream_of(op));
+      if (out_.places[static_cast<std::size_t>(birth.buffer)].bytes > 0) add_reuse(birth, stream_of(op), known);
     // Those of this slot first, the latest of them before others: they imply the rest of their streams.
     const auto before = [](const ReuseWait& a, const ReuseWait& b) {
       return std::pair(a.which, -a.op) < std::pair(b.which, -b.op);
@@ -313,7 +340,9 @@ class Placer {
   std::vector<std::vector<ReuseWait>> asked_;
   // Of the op being looked at.
   std::vector<BufferId> overlapping_;
+  BufferSet overlaps_;
   std::vector<ReuseWait> needed_;
+  std::vector<std::int32_t> latest_here_, latest_before_;  // by stream and body; see need_latest
 };
 
 }  // namespace

@@ -20,17 +20,18 @@
 namespace rehearse::program {
 namespace {
 
-constexpr std::int32_t kMostRecent = 512;               // ops of a stream that are looked at; a power of 2
-constexpr std::size_t kFewStreams = 12, kStreams = 20;  // with the host; multiples of what one instruction takes
+constexpr std::int32_t kMostRecent = 512;  // ops of a stream that are looked at; a power of 2
+// With the host; multiples of what one instruction takes.
+constexpr std::size_t kFewStreams = 12, kSomeStreams = 16, kManyStreams = 20;
 
 // For roles of at most so many streams with the host.
-template <std::size_t kMostStreams>
+template <std::size_t kStreams>
 class LagWalk {
  public:
   // `repeats`: rounds that need not all be walked; none: all slots are.
   LagWalk(const Role& role, const RoleWaits& waits, const Lifetimes& lifetimes, const Repetition& repeats)
       : role_(role), waits_(waits), lifetimes_(lifetimes), repeats_(repeats), streams_(role.streams.size()) {
-    REHEARSE_CHECK(streams_ < kMostStreams, "{}: {} streams", role.name, streams_);
+    REHEARSE_CHECK(streams_ < kStreams, "{}: {} streams", role.name, streams_);
     pairs_.resize(role.buffers.size());
     place_of_.assign(role.buffers.size(), kNowhere);
     out_.own.assign(role.buffers.size(), kEnoughLag);
@@ -69,7 +70,7 @@ class LagWalk {
   }
 
  private:
-  using Clock = std::array<std::int32_t, kMostStreams>;  // by stream; the host's comes after those of the role
+  using Clock = std::array<std::int32_t, kStreams>;  // by stream; the host's comes after those of the role
   static constexpr std::int32_t kNowhere = INT32_MIN;
   // Of an op, which is looked at many times.
   struct Operands {
@@ -177,7 +178,7 @@ class LagWalk {
     return stream < streams_ && role_.streams[stream].kind == StreamKind::compute;
   }
   void join(Clock& into, const Clock& from) const {
-    for (std::size_t s = 0; s < kMostStreams; ++s) into[s] = std::max(into[s], from[s]);
+    for (std::size_t s = 0; s < kStreams; ++s) into[s] = std::max(into[s], from[s]);
   }
   std::size_t place(BodyId body, std::int32_t op) const {
     return first_op_[static_cast<std::size_t>(body)] + static_cast<std::size_t>(op);
@@ -189,7 +190,7 @@ class LagWalk {
     const Operands& operands = operands_[place(slot.body, i)];
     const std::int64_t bytes = operands.bytes;
     Clock known = last_[own];
-    join(known, last_[streams_]);
+    if (issued_[streams_] > 0) join(known, last_[streams_]);
     for (const EventWait& wait : waits_.of(slot.body, i)) join(known, latest_[place(wait.body, wait.op)]);
     for (const Birth& birth : lifetimes_.births(slot.body, i))
       note(birth, slot.micro_batch + birth.micro_batch_delta, own, known, bytes);
@@ -341,7 +342,8 @@ class LagWalk {
 std::optional<ReuseLags> walk_lags(const Role& role, const RoleWaits& waits, const Lifetimes& lifetimes,
                                    const Repetition& repeats) {
   if (role.streams.size() < kFewStreams) return LagWalk<kFewStreams>(role, waits, lifetimes, repeats).walk();
-  return LagWalk<kStreams>(role, waits, lifetimes, repeats).walk();
+  if (role.streams.size() < kSomeStreams) return LagWalk<kSomeStreams>(role, waits, lifetimes, repeats).walk();
+  return LagWalk<kManyStreams>(role, waits, lifetimes, repeats).walk();
 }
 
 ReuseLags reuse_lags(const Role& role, const RoleWaits& waits, const Lifetimes& lifetimes) {

@@ -259,36 +259,39 @@ bool TokenRun::sweep(std::size_t role) {
   bool any = false;
   RoleTokens& tokens = roles_[role];
   tokens.look_at_all();
-  bool posted = false;
   for (StreamId s = tokens.take_to_look_at(); s >= 0; s = tokens.take_to_look_at()) {
     posted_new_ = false;
-    while (send(role, s) || advance(role, s)) any = true;
+    for (Advance made{true, true}; made.further;) {
+      made = send(role, s) ? Advance{true, true} : advance(role, s);
+      any = any || made.moved;
+    }
     if (!posted_new_) continue;
-    posted = true;
+    any = true;
     tokens.look_at_all();  // another stream of the role may wait for what this one has posted
   }
-  return any || posted;
+  return any;
 }
 
-bool TokenRun::advance(std::size_t role, StreamId stream) {
+TokenRun::Advance TokenRun::advance(std::size_t role, StreamId stream) {
   check_interrupt();
   RoleTokens& tokens = roles_[role];
   const RoleTokens::Advance made = tokens.go_on(stream);
-  if (!made.transfer) return made.moved;
+  const Advance held{made.moved, false};
+  if (!made.transfer) return held;
   const StepPosition position = *tokens.head(stream);
   if (from_copy(tokens.kind(position))) {
     auto& slots = slots_[role][static_cast<std::size_t>(stream)];
-    if (slots.size() == static_cast<std::size_t>(send_slots_)) return made.moved;
+    if (slots.size() == static_cast<std::size_t>(send_slots_)) return held;
     tokens.posts(position, slots.emplace_back());
   } else {
     std::optional<Obstacle>& known = missing_[role][static_cast<std::size_t>(stream)].at_head;
-    if (known && absent(*known)) return made.moved;
+    if (known && absent(*known)) return held;
     tokens.posts(position, posts_);
     post(posts_);
-    if ((known = missing(posts_))) return made.moved;
+    if ((known = missing(posts_))) return held;
   }
   tokens.finish(stream);
-  return true;
+  return {true, true};
 }
 
 bool TokenRun::send(std::size_t role, StreamId stream) {

@@ -174,7 +174,11 @@ class TokenRun {
 
  private:
   bool sweep(std::size_t role);
-  bool advance(std::size_t role, StreamId stream);
+  // Whether anything moved; whether it may go on further at once.
+  struct Advance {
+    bool moved, further;
+  };
+  Advance advance(std::size_t role, StreamId stream);
   void post(const std::vector<Post>& posts);
   // The messages in a stream's slots go out one after the other.
   bool send(std::size_t role, StreamId stream);
