@@ -77,7 +77,7 @@ TEST(PlainHybrid, GradientsAreDifferencesOfTheLoss) {
     shape.tied = tied;
     PlainHybrid model(shape, waves);
     expect_gradients_of_differences(
-        model, std::vector<Sequence>{{{1, 4, 2, 2, 6}, {4, 2, 2, 6, 0}}, {{0, 3, 5, 1, 1}, {3, 5, 1, 1, 2}}}, 1e-5);
+        model, std::vector<Sequence>{{{1, 4, 2, 2, 6}, {4, 2, 2, 6, 0}}, {{0, 3, 5, 1, 1}, {3, 5, 1, 1, 2}}}, 2e-6);
   }
 }
 

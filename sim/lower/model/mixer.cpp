@@ -75,13 +75,13 @@ BufferId MixerBranch::value(ParamId id) {
   return s_.parameters.value(id);
 }
 
-MixerBranch::Chunks MixerBranch::chunks() {
-  Chunks of{made(Part::conv, 0, "xbc", c_.compute), made(Part::steps, 0, "step", DType::f32),
-            made(Part::steps, 1, "l", DType::f32), made(Part::passing, 0, "entering", DType::f32),
-            made(Part::scores, 0, "cb", DType::f32)};
+MixerBranch::Chunks MixerBranch::chunks(const std::string& suffix) {
+  Chunks of{made(Part::conv, 0, "xbc" + suffix, c_.compute), made(Part::steps, 0, "step" + suffix, DType::f32),
+            made(Part::steps, 1, "l" + suffix, DType::f32), made(Part::passing, 0, "entering" + suffix, DType::f32),
+            made(Part::scores, 0, "cb" + suffix, DType::f32)};
   op(Part::conv, {{in_}, {value(conv_w_)}, {value(conv_b_)}}, {{of.xbc}});
   op(Part::steps, {{in_}, {value(dt_bias_)}, {value(a_log_)}}, {{of.step}, {of.l}});
-  const BufferId states = made(Part::states, 0, "states", DType::f32);
+  const BufferId states = made(Part::states, 0, "states" + suffix, DType::f32);
   op(Part::states, {{of.xbc}, {of.step}, {of.l}}, {{states}});
   op(Part::passing, {{states}, {of.l}}, {{of.entering}});
   op(Part::scores, {{of.xbc}}, {{of.cb}});
@@ -91,7 +91,7 @@ MixerBranch::Chunks MixerBranch::chunks() {
 void MixerBranch::forward_to_activation(bool /*again*/) {
   const BufferId in = tp_.product_input(prefix_ + ".norm", input_, m_.hidden, in_w_);
   tp_.product(name_ + ".in.forward", in, in_w_, -1, in_, in_width(), m_.hidden);
-  const Chunks of = chunks();
+  const Chunks of = chunks("");
   op(Part::scan, {{of.cb}, {of.xbc}, {of.step}, {of.l}, {of.entering}, {value(d_)}, {in_}}, {{y_}, {raw_}});
   op(Part::norm, {{y_}, {value(gamma_)}}, {{normed_}, {stats_}});
 }
@@ -160,7 +160,7 @@ BufferId MixerBranch::backward(BufferId out_gradient, bool input_gradient) {
       tp_.row_backward(name_ + ".out", out_gradient, normed_, out_w_, -1, m_.hidden, inner(), -1, true);
   const BufferId d_y = made(Part::norm_backward, 0, "d_scan", c_.compute);
   norm_backward(d_normed, d_y);
-  const Chunks of = chunks();
+  const Chunks of = chunks(".again");
   const BufferId d_in = made(Part::gate_backward, 0, "d_in", c_.compute),
                  d_raw = made(Part::gate_backward, 1, "d_raw", c_.compute), d_d = gradient(d_);
   op(Part::gate_backward, {{d_y}, {in_}, {raw_}, {of.xbc}, {d_d}}, {{d_in}, {d_raw}, {d_d}});

@@ -44,7 +44,8 @@ class MixerBranch : public FeedForward {
   BufferId made(StateSpacePart part, std::size_t which, const std::string& name, DType type);
   ParamId add_heads(const char* name, program::Init::Kind init);
   BufferId value(ParamId id);
-  Chunks chunks();
+  // `suffix`: of the buffers that it makes in the current body.
+  Chunks chunks(const std::string& suffix);
   void norm_backward(BufferId d_out, BufferId d_y);
   void scan_backward(const Chunks& of, BufferId d_raw, BufferId d_in);
   // The gradient of a parameter that a part adds to.
