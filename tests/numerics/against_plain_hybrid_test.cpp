@@ -20,7 +20,7 @@ model: {family: llama, layers: 6, layer_pattern: "M-M*M-", hidden: 24, heads: 4,
         mamba_heads: 8, mamba_head_dim: 5, mamba_groups: 4, mamba_state: 6, mamba_chunk: 7}
 cluster: {topology: local, gpus: 1}
 plan: {micro_batch: 2, bucket: 4KiB}
-training: {global_batch: 8, seq_len: 16, precision: fp32, lr: 1e-2, weight_decay: 0.2, clip: 0.5, seed: 7}
+training: {global_batch: 8, seq_len: 16, precision: fp32, lr: 3e-3, weight_decay: 0.2, clip: 0.5, seed: 7}
 )";
 
 HybridShape hybrid_shape(const model::Model& m) {
