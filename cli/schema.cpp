@@ -159,8 +159,9 @@ Json family_rules() {
     for (const Key* key : all) {
       if (!key->of_family(family)) continue;
       known.push_back(key->leaf());
-      const bool llama_ffn = key->path == "model.ffn_hidden" && family == "llama";
-      if ((key->origin == Default::required && !key->families.empty()) || llama_ffn) required.push_back(key->leaf());
+      // Of llama and moe layers may be of one branch each, none of them attention, or none with a feed-forward layer.
+      const bool heads = key->path == "model.heads" && family != "llama" && family != "moe";
+      if ((key->origin == Default::required && !key->families.empty()) || heads) required.push_back(key->leaf());
     }
     const Json of_family = {{"properties", {{"family", {{"const", family}}}}},
                             {"required", {"family"}},

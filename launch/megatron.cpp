@@ -358,10 +358,12 @@ Exported export_megatron(const plan::Scenario& s, std::int64_t gpus_a_node) {
   out.text += "MODEL_ARGS=(\n" + argument_lines(a.model) + ")\n";
   out.text += "PARALLEL_ARGS=(\n" + argument_lines(a.parallel) + ")\n";
   out.text += "TRAINING_ARGS=(\n" + argument_lines(a.training) + ")\n";
+  const std::string trainer = megatron_trainer(s.model);
+  out.text += fmt::format(
+      "# Data, tokenizer, length of the run and checkpoints are yours: arguments of this script go to {}.\n"
+      "torchrun \"${{DISTRIBUTED_ARGS[@]}}\" {} \\\n",
+      trainer.substr(0, trainer.find(' ')), trainer);
   out.text +=
-      "# Data, tokenizer, length of the run and checkpoints are yours: arguments of this script go to "
-      "pretrain_gpt.py.\n"
-      "torchrun \"${DISTRIBUTED_ARGS[@]}\" pretrain_gpt.py \\\n"
       "  --use-mcore-models --transformer-impl transformer_engine \\\n"
       "  \"${MODEL_ARGS[@]}\" \"${PARALLEL_ARGS[@]}\" \"${TRAINING_ARGS[@]}\" \"$@\"\n";
   return out;

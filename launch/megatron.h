@@ -29,6 +29,8 @@ const std::vector<FieldRow>& megatron_training_rows();
 MegatronArguments megatron_arguments(Said& said);
 // Of a model that Megatron-LM's GPT is.
 void megatron_model_arguments(Said& said, std::vector<Argument>& model);
+// What trains it: pretrain_gpt.py, or of layers of one branch another, with what it wants first.
+std::string megatron_trainer(const model::Model& model);
 // Keys of the model that the arguments give.
 void take_megatron_model(Taken& taken);
 // plan.layers_per_stage as --pipeline-model-parallel-layout has it, "Et*3|t*4|t*3L", and back; nothing if it is none.

@@ -26,7 +26,7 @@ const std::vector<FieldRow>& megatron_model_rows() {
        "position-embedding-type",
        Mapped::word,
        "learned",
-       {{"learned", "learned_absolute"}, {"rope", "rope"}}},
+       {{"learned", "learned_absolute"}, {"rope", "rope"}, {"none", "none"}}},
       {"model.tied_embeddings", "untie-embeddings-and-output-weights", Mapped::no_flag, "true"},
       {"model.bias", "disable-bias-linear", Mapped::no_flag, "true"},
       {"model.qkv_bias", "add-qkv-bias", Mapped::flag, "false"},
@@ -123,6 +123,51 @@ void take_norms(Taken& taken, bool llama, bool experts) {
     else
       taken.ignore(fmt::format("--{}: {} is of models of family llama{} with --normalization RMSNorm alone", row.theirs,
                                row.ours, of_experts_too ? " and moe" : ""));
+  }
+}
+
+// Of layers of one branch. Megatron-LM's arguments give neither the filters' tokens nor the chunks', which its mixer
+// has as defaults (megatron/core/ssm/mamba_mixer.py: d_conv 4, chunk_size 128).
+const std::vector<FieldRow>& mixer_rows() {
+  static const std::vector<FieldRow> rows = {
+      {"model.layer_pattern", "hybrid-override-pattern", Mapped::word},
+      {"model.mamba_heads", "mamba-num-heads"},
+      {"model.mamba_head_dim", "mamba-head-dim"},
+      {"model.mamba_groups", "mamba-num-groups"},
+      {"model.mamba_state", "mamba-state-dim"},
+  };
+  return rows;
+}
+
+void add_mixers(Said& said, std::vector<Argument>& out) {
+  const model::Model& m = said.scenario().model;
+  said.said("model.layer_pattern");
+  out.push_back({"is-hybrid-model", ""});
+  out.push_back({"hybrid-override-pattern", m.layer_pattern});
+  for (const FieldRow& row : mixer_rows())
+    if (row.kind != Mapped::word && m.has_mixers())
+      if (const auto value = said.field(row)) out.push_back({std::string(row.theirs), *value});
+  const model::Model plain;
+  if (m.has_mixers() && m.mamba_conv != plain.mamba_conv)
+    said.left_out("model.mamba_conv", "Megatron-LM's arguments do not give it: its mixers' filters see 4 tokens");
+  if (m.has_mixers() && m.mamba_chunk != plain.mamba_chunk)
+    said.left_out("model.mamba_chunk", "Megatron-LM's arguments do not give it: its chunks have 128 tokens");
+}
+
+void take_mixers(Taken& taken) {
+  taken.flag("is-hybrid-model");
+  taken.put("model.layer_pattern", taken.text("hybrid-override-pattern").value_or(""),
+            taken.find("hybrid-override-pattern"));
+  for (const FieldRow& row : mixer_rows())
+    if (row.kind != Mapped::word) taken.row(row);
+  // 2 x hidden channels in heads of 64, as Megatron-LM has them without --mamba-num-heads.
+  if (!taken.given("model.mamba_heads")) {
+    const auto hidden = taken.integer("hidden-size"), head = taken.integer("mamba-head-dim");
+    taken.put("model.mamba_heads",
+              fmt::format("{}", std::max<std::int64_t>(
+                                    1, 2 * hidden.value_or(64) / std::max<std::int64_t>(1, head.value_or(64)))),
+              nullptr);
+    taken.assume("as many heads of mixers as twice the model's width makes, as Megatron-LM without --mamba-num-heads");
   }
 }
 
@@ -246,6 +291,7 @@ void megatron_model_arguments(Said& said, std::vector<Argument>& out) {
   if (m.attention == AttentionKind::flash1 || m.attention == AttentionKind::flash3 ||
       m.attention == AttentionKind::sdpa_flash || m.attention == AttentionKind::flash_triton)
     said.left_out("model.attention", "the version of FlashAttention is the installed one's");
+  if (m.one_branch()) add_mixers(said, out);
   if (m.family == Family::moe) add_experts(said, m, out);
   if (m.mtp_depth > 0) add_rows(said, prediction_rows(), out);
   if (m.parallel_block != model::ParallelBlock::none)
@@ -263,6 +309,11 @@ void megatron_model_arguments(Said& said, std::vector<Argument>& out) {
   if (m.position == model::Position::learned && m.learned_positions() != m.max_seq_len)
     said.left_out("model.position_rows",
                   fmt::format("{}: the table has --max-position-embeddings rows", m.position_rows));
+}
+
+std::string megatron_trainer(const model::Model& model) {
+  return model.one_branch() ? "pretrain_mamba.py --spec megatron.core.models.mamba.mamba_layer_specs mamba_stack_spec"
+                            : "pretrain_gpt.py";
 }
 
 void take_megatron_model(Taken& taken) {
@@ -293,11 +344,12 @@ void take_megatron_model(Taken& taken) {
     std::from_chars(text.data(), text.data() + text.size(), value);
     return value;
   };
+  const bool hybrid = taken.has("hybrid-override-pattern");
   const bool dense_swiglu = swiglu || experts;
   taken.put("model.family",
-            experts              ? "moe"
-            : (swiglu || latent) ? "llama"
-                                 : "gpt",
+            experts                        ? "moe"
+            : (swiglu || latent || hybrid) ? "llama"
+                                           : "gpt",
             taken.find(experts  ? "num-experts"
                        : swiglu ? "swiglu"
                                 : "num-layers"));
@@ -385,6 +437,7 @@ void take_megatron_model(Taken& taken) {
       taken.assume("mtp-loss-scaling-factor 0.1, Megatron-LM's default");
     }
   }
+  if (hybrid) take_mixers(taken);
   if (!experts) return;
   for (const FieldRow& row : expert_rows()) taken.row(row);
   taken.flag("moe-pad-expert-input-to-capacity");

@@ -168,10 +168,10 @@ Exported export_sbatch(const plan::Scenario& s, std::int64_t gpus_a_node) {
               argument_lines(all) + ")\n";
   out.text += fmt::format(
       "srun torchrun --nnodes {} --nproc-per-node {} --rdzv-backend c10d --rdzv-id \"$SLURM_JOB_ID\" \\\n"
-      "  --rdzv-endpoint \"$MASTER_ADDR:29500\" pretrain_gpt.py --use-mcore-models --transformer-impl "
+      "  --rdzv-endpoint \"$MASTER_ADDR:29500\" {} --use-mcore-models --transformer-impl "
       "transformer_engine \\\n"
       "  \"${{ARGUMENTS[@]}}\" \"$@\"\n",
-      nodes.nodes, nodes.a_node);
+      nodes.nodes, nodes.a_node, megatron_trainer(s.model));
   out.run = {"sbatch FILE"};
   return out;
 }
@@ -191,7 +191,10 @@ Exported export_pytorchjob(const plan::Scenario& s, std::int64_t gpus_a_node) {
     value.erase(std::remove(value.begin(), value.end(), '\''), value.end());
     pod += fmt::format("                - {{name: {}, value: '{}'}}\n", line.substr(0, equals), value);
   }
-  pod += "              command: [torchrun, pretrain_gpt.py, --use-mcore-models]\n              args:\n";
+  std::string trainer = megatron_trainer(s.model);
+  for (std::size_t at = trainer.find(' '); at != std::string::npos; at = trainer.find(' ', at + 2))
+    trainer.insert(at, ",");
+  pod += fmt::format("              command: [torchrun, {}, --use-mcore-models]\n              args:\n", trainer);
   for (const Argument& a : all) {
     pod += fmt::format("                - '--{}'\n", a.flag);
     for (std::size_t at = 0; at < a.value.size();) {

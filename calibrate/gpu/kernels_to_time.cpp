@@ -124,7 +124,8 @@ void KernelsToTime::add(const Kernel& kernel) {
       std::holds_alternative<program::GroupedGemm>(shape) || std::holds_alternative<program::LatentHeads>(shape) ||
       std::holds_alternative<program::Compress>(shape) || std::holds_alternative<program::LowRank>(shape) ||
       std::holds_alternative<program::OuterStep>(shape) || std::holds_alternative<program::HeadNorm>(shape) ||
-      std::holds_alternative<program::GroupedBias>(shape) || std::holds_alternative<program::RowScale>(shape))
+      std::holds_alternative<program::GroupedBias>(shape) || std::holds_alternative<program::RowScale>(shape) ||
+      std::holds_alternative<StateSpace>(shape))
     return;
   if (const auto* gated = std::get_if<program::Activation>(&shape);
       gated != nullptr && gated->fn == program::ActivationFn::swiglu_oai)

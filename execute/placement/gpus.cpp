@@ -87,6 +87,8 @@ std::optional<NotOnGpus> not_on_gpus(const plan::Scenario& scenario) {
     return NotOnGpus{"there are no kernels of GPUs for 8-bit copies yet", "--device cpu, or training.precision=bf16"};
   if (scenario.model.latent_attention())
     return NotOnGpus{"there are no kernels of GPUs for latent attention yet", "--device cpu"};
+  if (scenario.model.has_mixers())
+    return NotOnGpus{"there are no kernels of GPUs for Mamba-2 mixers (model.layer_pattern, M) yet", "--device cpu"};
   if (scenario.model.is_list())
     return NotOnGpus{
         "there are no kernels of GPUs for some layers of lists yet (batch normalisation, overlapping pooling, "

@@ -3,6 +3,7 @@
 #include "execute/rank/initial_values.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "execute/rank/normal_draws.h"
 #include "sim/base/check.h"
@@ -35,7 +36,14 @@ void draw_values(program::Init::Kind kind, double scale, std::string_view name, 
       continue;
     }
     const double u = (Philox::draw(key, static_cast<std::uint64_t>(first + i))[0] + 1.0) * 0x1p-32;
-    out[i] = static_cast<float>((2 * u - 1) * scale);
+    if (kind == Kind::decay) {
+      out[i] = static_cast<float>(std::log(1 + 15 * u));
+    } else if (kind == Kind::step) {
+      const double step = 0.001 * std::pow(100.0, u);
+      out[i] = static_cast<float>(step + std::log(-std::expm1(-step)));  // log(e^step - 1)
+    } else {
+      out[i] = static_cast<float>((2 * u - 1) * scale);
+    }
   }
 }
 

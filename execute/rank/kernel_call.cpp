@@ -17,6 +17,7 @@
 #include "execute/rank/outer_call.h"
 #include "execute/rank/packed_rows.h"
 #include "execute/rank/tensor_ranges.h"
+#include "kernels/state_space_calls.h"
 #include "sim/base/check.h"
 #include "sim/plan/context_rows.h"
 #include "sim/plan/documents.h"
@@ -136,6 +137,11 @@ class KernelCall {
     }
   }
 
+  void operator()(const StateSpace& s) const {
+    auto* const mixers = dynamic_cast<kernels::StateSpaceCalls*>(&d_);
+    REHEARSE_CHECK(mixers != nullptr, "this device has no kernels of {}", name_of(s.part));
+    mixers->state_space(s, reads_, writes_);
+  }
   void operator()(const program::Norm& n) const { call_norm(d_, n, reads_, writes_); }
   void operator()(const program::HeadNorm& n) const { call_head_norm(d_, n, reads_, writes_); }
 

@@ -13,10 +13,11 @@
 #include "kernels/cpu/cpu_kernels.h"
 #include "kernels/cpu/host_memory.h"
 #include "kernels/device.h"
+#include "kernels/state_space_calls.h"
 
 namespace rehearse::kernels::cpu {
 
-class CpuDevice final : public Device {
+class CpuDevice final : public Device, public StateSpaceCalls {
  public:
   explicit CpuDevice(int threads) : threads_(threads), kernels_(threads) {}
 
@@ -82,6 +83,7 @@ class CpuDevice final : public Device {
   void row_scale(std::int64_t rows, std::int64_t cols, In x, const float* weights, Out y) override;
   void row_scale_backward(std::int64_t rows, std::int64_t cols, In dy, In x, const float* weights, Out dx,
                           float* d_weights) override;
+  void state_space(const StateSpace& s, std::span<const Out> reads, std::span<const Out> writes) override;
   void fp8_amax(std::int64_t n, In x, float* amax) override;
   void fp8_cast(const Fp8Layout& layout, In x, const Fp8Scale& scale, Out row, Out column) override;
   void fp8_widen(const Fp8Layout& layout, In x, Out y) override;
@@ -208,7 +210,7 @@ class CpuDevice final : public Device {
 
  private:
   friend class Widened;
-  static constexpr std::size_t kOperands = 6;
+  static constexpr std::size_t kOperands = 14;  // of steps_backward of sim/base/state_space.h
 
   // At least n floats for the operand of that number of the call under way, not initialised.
   float* scratch(std::size_t operand, std::int64_t n);

@@ -2,8 +2,8 @@
 // on the same device whatever else the machine runs: work is cut by shape and thread count only, and sums that cross
 // rows are taken in row order. The kernels of a kind are in one file each: gemm, flash_attention, cached_attention,
 // attention (unfused), norm, elementwise, dropout, embedding (also positions and rope), experts, cross_entropy, mse,
-// conv, pool, batch_norm, optimizer, compress, low_rank, fp8. What they compute is said in kernels/device.h, whose
-// interface cpu_device.h puts over them.
+// conv, pool, batch_norm, optimizer, compress, low_rank, state_space, fp8. What they compute is said in
+// kernels/device.h, whose interface cpu_device.h puts over them.
 #pragma once
 
 #include <cstdint>
@@ -14,6 +14,7 @@
 
 #include "kernels/cpu/thread_pool.h"
 #include "kernels/device.h"
+#include "sim/base/state_space.h"
 
 namespace rehearse::kernels::cpu {
 
@@ -92,6 +93,26 @@ class CpuKernels {
   void row_scale(std::int64_t rows, std::int64_t cols, const float* x, const float* weights, float* y);
   void row_scale_backward(std::int64_t rows, std::int64_t cols, const float* dy, const float* x, const float* weights,
                           float* dx, float* d_weights);
+  // Parts of a Mamba-2 mixer; operands and names as in sim/base/state_space.h.
+  void state_space_conv(const StateSpace& s, const float* in, const float* w, const float* b, float* xbc);
+  void state_space_conv_backward(const StateSpace& s, const float* d_xbc, const float* in, const float* w,
+                                 const float* b, float* d_in, float* dw, float* db);
+  void state_space_steps(const StateSpace& s, const float* in, const float* dt_bias, const float* a_log, float* step,
+                         float* l);
+  // The parts of the gradient of l.
+  struct StateSpaceDecays {
+    const float *scan, *state, *read, *pass;
+  };
+  void state_space_steps_backward(const StateSpace& s, const StateSpaceDecays& d_l, const float* d_step,
+                                  const float* step, const float* in, const float* dt_bias, const float* a_log,
+                                  float* d_in, float* d_dt_bias, float* d_a_log);
+  void state_space_gate_backward(const StateSpace& s, const float* dy, const float* in, const float* raw,
+                                 const float* xbc, float* d_in, float* d_raw, float* dd);
+  void state_space_norm(const StateSpace& s, const float* y, const float* gamma, float* out, float* stats);
+  void state_space_norm_backward(const StateSpace& s, const float* d_out, const float* y, const float* stats,
+                                 const float* gamma, float* dy, float* d_gamma);
+  // The parts of the scan in chunks, and of its gradients.
+  void state_space_scan(const StateSpace& s, std::span<const float* const> in, std::span<float* const> out);
   void swiglu_backward(std::int64_t rows, std::int64_t cols, const float* dy, const float* gate_up, const float* up,
                        float* d_gate_up);
   void geglu_forward(std::int64_t rows, std::int64_t cols, const float* gate_up, const float* up, float* y);

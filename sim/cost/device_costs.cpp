@@ -71,6 +71,13 @@ constexpr Range kFp8FromPeak = {1, 0.8, 1.5};
 // 4-bit products, of which no measurement is at hand: the same shares, and a wider judgement.
 constexpr Range kFp4FromPeak = {1, 0.8, 2};
 
+// Products of a Mamba-2 mixer's scan, Triton kernels of small tiles with exponentials between them
+// (sim/base/state_space.h): the share of the peak that they reach where traffic does not bound them, and how long a
+// kernel may take against what follows. No measurement is at hand but that these kernels are mostly bound by bandwidth
+// and latency (PyTorch's blog, "Accelerating Mamba2 with Kernel Fusion", 2026). Judgements.
+constexpr double kScanShare = 0.3;
+constexpr Range kScanRange = {1, 0.6, 2.5};
+
 // Of the nominal bandwidth of a host's memory what an AdamW step over it reaches: DeepSpeed's CPU-Adam took 0.22 s for
 // 1 billion parameters and 2.57 s for 10 billion on a DGX-2 (two Xeon Platinum 8168 with six channels of DDR4-2666
 // each, 255.9 GB/s), which moves 32 bytes a parameter as counted here: 0.57 and 0.49 of it (ZeRO-Offload, arXiv
@@ -166,6 +173,7 @@ class DeviceCosts final : public CostModel {
   double dropout_seconds(const program::Attention& a, const Work& work, const Interference& beside,
                          const Scale& scale) const;
   Prediction memory(const Op& op, const Work& work, double kept, const Interference& beside) const;
+  Prediction scan(const Op& op, const Work& work, const Interference& beside) const;
   void prefer_measured(const Role& role, const Op& op, const Work& work, Prediction& prediction) const;
   GemmShape convolution(const Op& op, const GemmShape& implicit) const;
   bool multiplies_directly(const Op& op, const Work& work, double seconds, const Interference& beside,
@@ -473,6 +481,19 @@ Prediction DeviceCosts::memory(const Op& op, const Work& work, double kept, cons
   return p;
 }
 
+// As long as its products take, or its traffic.
+Prediction DeviceCosts::scan(const Op& op, const Work& work, const Interference& beside) const {
+  Prediction p = memory(op, work, 0, beside);
+  p.low = std::min(p.low, kScanRange.low), p.high = std::max(p.high, kScanRange.high);
+  if (work.flops == 0) return p;
+  require_rate(op);
+  const double alone = work.flops / (kScanShare * data_.device.peak(op.dtype).per_s());
+  const double left = static_cast<double>(sms_left(beside)) / static_cast<double>(data_.device.sms);
+  p.model_alone = p.alone = std::max(p.model_alone, alone + data_.kernel_time.seconds());
+  p.model_beside = std::max(p.model_beside, alone / (left * scale_.compute) + data_.kernel_time.seconds());
+  return p;
+}
+
 // A measurement of the same kind replaces the model's answer, except an interpolated one for products: theirs is
 // better.
 void DeviceCosts::prefer_measured(const Role& role, const Op& op, const Work& work, Prediction& p) const {
@@ -521,7 +542,9 @@ Estimate DeviceCosts::kernel(const Role& role, const Op& op, const Interference&
   const auto shape = product_of(role, op);
   Prediction p = shape          ? product(role, op, *shape, beside)
                  : is_flash(op) ? flash(op, work, beside)
-                                : memory(op, work, read_once(role, op, data_.device.sms), beside);
+                 : std::holds_alternative<StateSpace>(op.shape)
+                     ? scan(op, work, beside)
+                     : memory(op, work, read_once(role, op, data_.device.sms), beside);
   prefer_measured(role, op, work, p);
   const double seconds = p.alone * p.model_beside / p.model_alone + p.extra;
   REHEARSE_CHECK(std::isfinite(seconds) && seconds > 0, "{} would take {} s", op.name, seconds);

@@ -124,6 +124,10 @@ struct ClassOf {
   MemoryClass operator()(const HeadNorm& n) const {
     return n.part == NormPart::backward_weight ? MemoryClass::norm_weight : MemoryClass::norm;
   }
+  MemoryClass operator()(const StateSpace& s) const {
+    if (s.part == StateSpacePart::norm || s.part == StateSpacePart::norm_backward) return MemoryClass::norm;
+    return s.part == StateSpacePart::gate_backward ? MemoryClass::activation : MemoryClass::elementwise;
+  }
   MemoryClass operator()(const Activation&) const { return MemoryClass::activation; }
   MemoryClass operator()(const Elementwise& e) const { return elementwise_class(e); }
   MemoryClass operator()(const Attention& a) const { return attention_class(a); }

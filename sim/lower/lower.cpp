@@ -361,6 +361,7 @@ std::vector<std::vector<LayerRange>> chunks_of_stages(const Context& context) {
 void add_kind_of_layer(const Context& context, std::int64_t layer, std::vector<std::int64_t>& kind) {
   const model::Model& m = context.model();
   kind.push_back(m.has_experts(layer) ? 0 : 1);
+  kind.push_back(m.branch(layer));
   kind.push_back(m.rotates_nothing(layer) ? 1 : 0);
   kind.push_back(m.is_transformer() ? m.chunk(layer, context.seq) : 0);
   kind.push_back(context.fp8(layer) ? 1 : 0);

@@ -41,6 +41,7 @@ void StageLowering::make_layer(Chunk& chunk, std::int64_t i) {
   scope.recompute = context_.plan().recompute_of(i - chunk.layers.first);
   scope.fp8 = m.is_transformer() && context_.fp8(i);
   add_unit(chunk, m.is_encoder()       ? make_post_norm_block(scope, layer)
+                  : m.one_branch()     ? make_one_branch_block(scope, layer)
                   : m.is_transformer() ? make_block(scope, layer)
                   : m.is_list()        ? make_list_unit(scope, layer)
                   : i < convolutions   ? make_convolution(scope, layer)

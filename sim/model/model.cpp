@@ -42,6 +42,16 @@ std::int64_t attention_weights(const Model& model) {
          model.kv_lora_rank * keys_values + out;
 }
 
+// Elements of a mixer's two products, and all of its parameters: these, a filter and a bias for each channel of x, B
+// and C, three numbers a head, and the norm's.
+std::int64_t mixer_weights(const Model& model) {
+  return model.hidden * (model.mamba_in() + model.mamba_inner());
+}
+std::int64_t mixer_parameters(const Model& model) {
+  const std::int64_t channels = model.mamba_inner() + 2 * model.mamba_groups * model.mamba_state;
+  return mixer_weights(model) + channels * (model.mamba_conv + 1) + 3 * model.mamba_heads + model.mamba_inner();
+}
+
 std::int64_t norm_parameters(const Model& model) {
   return model.has_norm_bias() ? 2 * model.hidden : model.hidden;
 }
@@ -145,6 +155,21 @@ std::int64_t keys_of_layer(const Model& model, std::int64_t layer, std::int64_t 
   return counted_keys(chunk > 0 ? chunk : seq_len, model.window(layer, seq_len));
 }
 
+// Of a token in layers of one branch. A mixer's state takes up step x B^T and is read by C: a multiply-add each for
+// every element of it; what is multiplied besides within a chunk is the algorithm's.
+double branch_multiply_adds(const Model& model, std::int64_t layer, std::int64_t seq_len) {
+  const auto real = [](std::int64_t n) { return static_cast<double>(n); };
+  switch (model.branch(layer)) {
+    case 'M':
+      return real(mixer_weights(model)) + 2 * real(model.mamba_inner() * model.mamba_state);
+    case '*':
+      return real(attention_weights(model)) +
+             real(keys_of_layer(model, layer, seq_len)) * real(model.heads * (model.head_dim + model.value_dim()));
+    default:
+      return real(ffn_weights(model, layer, false));
+  }
+}
+
 // Multiply-adds of the forward pass of one token: every weight matrix once, queries with keys and probabilities with
 // values over the whole sequence (a causal mask is not subtracted), or over a window, and the vocabulary product; of an
 // encoder without it.
@@ -152,6 +177,11 @@ double token_multiply_adds(const Model& model, std::int64_t seq_len) {
   const double head = model.is_encoder() || model.is_vision()
                           ? 0
                           : static_cast<double>(model.hidden) * static_cast<double>(model.vocab);
+  if (model.one_branch()) {
+    double branches = 0;
+    for (std::int64_t layer = 0; layer < model.layers; ++layer) branches += branch_multiply_adds(model, layer, seq_len);
+    return branches + head;
+  }
   const auto projections = static_cast<double>(attention_weights(model));
   const double attention =
       static_cast<double>(seq_len) * static_cast<double>(model.heads * (model.head_dim + model.value_dim()));
@@ -219,7 +249,25 @@ std::int64_t Model::expert_capacity(std::int64_t of_rank) const {
 
 namespace {
 
+// Of a layer of one branch, with its norm.
+std::int64_t branch_parameters(const Model& model, std::int64_t layer, bool all) {
+  const std::int64_t norm = norm_parameters(model), h = model.hidden;
+  const std::int64_t biases_of_ffn = model.has_mlp_bias() ? ffn_inputs(model) * model.ffn_hidden + h : 0;
+  switch (model.branch(layer)) {
+    case 'M':
+      return norm + mixer_parameters(model);
+    case '*':
+      return norm + attention_weights(model) + (model.has_qkv_bias() ? model.qkv_width() : 0) + (model.bias ? h : 0) +
+             (model.qk_norm ? 2 * model.head_dim : 0);
+    case 'E':
+      return norm + ffn_weights(model, layer, all);
+    default:
+      return norm + ffn_weights(model, layer, all) + biases_of_ffn;
+  }
+}
+
 std::int64_t layer_parameters(const Model& model, std::int64_t layer, bool all) {
+  if (model.one_branch()) return branch_parameters(model, layer, all);
   const std::int64_t h = model.hidden;
   // Of attention to the encoder's output: a norm, and weights and biases as attention to a token's own sequence has.
   const std::int64_t cross = !model.of_decoder(layer) ? 0
@@ -453,6 +501,18 @@ std::string flop_formula(const Model& model, std::int64_t seq_len, const Adapter
   else if (model.chunked(seq_len))
     attention =
         counted + ", attention in full (no causal discount), of c keys a token and not s in layers with chunks of c: ";
+  if (model.one_branch())
+    return attention +
+           "6 B s (sum over layers + h V): of a mixer h (3 m + 2 g n + heads) + 2 m n, m = mamba_heads x "
+           "mamba_head_dim, g = mamba_groups, n = mamba_state, by the recurrence, without what chunks multiply "
+           "besides; "
+           "of attention 2 h a + 2 h k + 2 s a, a = heads x head_dim, k = kv_heads x head_dim; of a feed-forward "
+           "layer " +
+           std::to_string(ffn_inputs(model) + 1) + " h f, f = ffn_hidden" +
+           (model.family == Family::moe ? "; of experts h (e + " + std::to_string(ffn_inputs(model) + 1) +
+                                              " (t x + y)), e experts of width x, of which each token takes t, y = "
+                                              "width of all shared experts"
+                                        : "");
   const bool latent = model.latent_attention();
   const std::string layer = latent ? "A + s heads (d + v)" : "2 h a + 2 h k + 2 s a";
   const std::string modules =

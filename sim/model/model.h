@@ -18,8 +18,8 @@ namespace rehearse::model {
 enum class Family : unsigned char { gpt, llama, moe, bert, t5, cnn, mlp, vit, custom };
 enum class NormKind : unsigned char { layernorm, rmsnorm };
 // relative: a bias of the scores by distance, learned by head (t5 alone). alibi: one that falls with the distance, by a
-// fixed slope a head (sim/base/alibi.h).
-enum class Position : unsigned char { learned, rope, relative, alibi };
+// fixed slope a head (sim/base/alibi.h). none: by what causal layers see alone.
+enum class Position : unsigned char { learned, rope, relative, alibi, none };
 // swiglu_oai: gpt-oss's, SwiGLU with clamped inputs and other constants (sim/base/swiglu_oai.h).
 enum class ActivationKind : unsigned char { gelu, relu, swiglu, squared_relu, geglu, swiglu_oai };
 // flash: the fastest fused kernel known for the device; unfused: scores kept in memory; the others a fused kernel by
@@ -86,6 +86,14 @@ struct Model {
   // head's query and key have qk_nope_head_dim columns of their own and qk_rope_head_dim rotated ones, of which all
   // heads' keys have the same: head_dim is the sum of both. Its value has v_head_dim.
   std::int64_t q_lora_rank = 0, kv_lora_rank = 0, qk_nope_head_dim = 0, qk_rope_head_dim = 0, v_head_dim = 0;
+  // llama, moe: layers of one branch each, in the place of blocks of two, one for each letter, as Megatron-LM's hybrid
+  // models have them (megatron/core/ssm/mamba_hybrid_layer_allocation.py): M a Mamba-2 mixer, * attention, - a
+  // feed-forward layer, E experts (moe). "": blocks. Of mixers (sim/base/state_space.h): heads of mamba_head_dim
+  // channels, in mamba_groups groups that share B and C, states of mamba_state columns, filters of mamba_conv tokens,
+  // chunks of mamba_chunk tokens.
+  std::string layer_pattern;
+  std::int64_t mamba_heads = 0, mamba_head_dim = 64, mamba_groups = 8, mamba_state = 128, mamba_conv = 4,
+               mamba_chunk = 128;
   double dropout = 0;
   // moe: llama with experts in the place of the feed-forward layer, but for the first `dense_layers`. Of `experts`
   // gated feed-forward layers of width expert_ffn_hidden each token takes experts_per_token; shared_experts more, of
@@ -217,8 +225,18 @@ struct Model {
   bool table_on_two_stages() const { return tied_embeddings || mtp_depth > 0; }
   // Transformer blocks: the layers, and behind them those of the modules of multi-token prediction, one each.
   std::int64_t blocks() const { return layers + mtp_depth; }
+  // Whether layers have one branch each; that of layer `layer`, from 0, as layer_pattern has it, of a block ' '.
+  bool one_branch() const { return !layer_pattern.empty(); }
+  char branch(std::int64_t layer) const { return one_branch() ? layer_pattern[static_cast<std::size_t>(layer)] : ' '; }
+  bool has_mixer(std::int64_t layer) const { return branch(layer) == 'M'; }
+  bool has_mixers() const { return layer_pattern.find('M') != std::string::npos; }
+  bool has_attention() const { return !one_branch() || layer_pattern.find('*') != std::string::npos; }
+  // Channels of all heads of a mixer; columns of its first product.
+  std::int64_t mamba_inner() const { return mamba_heads * mamba_head_dim; }
+  std::int64_t mamba_in() const { return 2 * mamba_inner() + 2 * mamba_groups * mamba_state + mamba_heads; }
   // A module of multi-token prediction is like the last layer.
   bool has_experts(std::int64_t layer) const {
+    if (one_branch()) return family == Family::moe && branch(layer) == 'E';
     const std::int64_t place = layer < layers ? layer : layers - 1;
     return family == Family::moe && place >= dense_layers && (place + 1) % experts_every == 0;
   }

@@ -77,6 +77,7 @@ class Rules {
     check_narrow_and_again(sections_, s_);
     check_predictions(sections_, s_);
     check_llama_like(sections_, s_);
+    check_one_branch(sections_, s_);
     check_room_for_experts(sections_.root.get("model"), s_);
     check_varying_loads(sections_.root.get("model"), s_);
     check_performed_precision(sections_.training, s_);
@@ -174,7 +175,8 @@ class Rules {
       return;
     }
     const bool moe = m.family == model::Family::moe;
-    const std::int64_t dense = moe && m.expert_layers() == m.blocks() ? 0 : m.ffn_hidden;
+    const bool no_dense = m.one_branch() && m.layer_pattern.find('-') == std::string::npos;
+    const std::int64_t dense = no_dense || (moe && m.expert_layers() == m.blocks()) ? 0 : m.ffn_hidden;
     const std::int64_t split = s_.plan.whole_experts() ? 0 : m.expert_ffn_hidden;
     const std::int64_t ffn = std::gcd(std::gcd(dense, split), m.shared_experts * m.shared_ffn_hidden);
     // Of fewer key-value heads than ranks each is on as many ranks as another.
@@ -187,6 +189,12 @@ class Rules {
           "ffn_hidden = {}: {}",
           what, number, t, m.heads, m.kv_heads, ffn, nearest_divisors(common, t, kMaxRanks)));
     };
+    if (m.has_mixers() && m.mamba_groups % t != 0)
+      key("tensor").error(fmt::format(
+          "mamba_groups = {} is not divisible by tensor = {}: a rank has whole groups of a mixer's heads; nearest "
+          "tensor sizes that divide it: {}",
+          m.mamba_groups, t, nearest_divisors(m.mamba_groups, t, kMaxRanks)));
+    if (!m.has_attention()) return rule(moe ? "common width of experts and dense layers" : "ffn_hidden", ffn);
     rule("heads", m.heads);
     if (fewer && t % m.kv_heads == 0) {
       check_shared_key_head(sections_, s_);

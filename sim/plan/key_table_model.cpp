@@ -52,7 +52,8 @@ std::vector<Key> transformer_keys() {
        .field = &model::Model::hidden},
       {.path = "model.heads",
        .type = KeyType::integer,
-       .origin = Default::required,
+       .origin = Default::derived,
+       .fallback = "required but where layer_pattern has no attention",
        .min = 1,
        .max = 1 << 20,
        .families = kTransformers,
@@ -139,12 +140,13 @@ std::vector<Key> transformer_keys() {
        .type = KeyType::choice,
        .origin = Default::derived,
        .fallback = "gpt: learned; llama, moe: rope; t5: relative",
-       .values = {"learned", "rope", "relative", "alibi"},
+       .values = {"learned", "rope", "relative", "alibi", "none"},
        .families = "gpt llama moe t5",
        .meaning =
            "how a token's place is told: `learned` (a table; t5: one for encoder and decoder), `rope` (rotated "
-           "queries and keys; not t5), `relative` (a bias of the scores by distance; t5 alone) or `alibi` (a bias that "
-           "falls with the distance by a fixed slope a head; not t5)",
+           "queries and keys; not t5), `relative` (a bias of the scores by distance; t5 alone), `alibi` (a bias that "
+           "falls with the distance by a fixed slope a head; not t5) or `none` (nothing, as hybrid models have it; not "
+           "t5)",
        .example = "rope",
        .related = "model.max_seq_len",
        .field = &model::Model::position},
@@ -493,8 +495,8 @@ std::vector<Key> model_keys() {
        .example = "config.json",
        .related = "model.preset"},
   };
-  for (const auto& part : {transformer_keys(), llama_like_keys(), latent_attention_keys(), prediction_keys(),
-                           expert_keys(), small_model_keys(), vision_keys(), layer_keys()})
+  for (const auto& part : {transformer_keys(), llama_like_keys(), latent_attention_keys(), mixer_keys(),
+                           prediction_keys(), expert_keys(), small_model_keys(), vision_keys(), layer_keys()})
     all.insert(all.end(), part.begin(), part.end());
   return all;
 }

@@ -106,8 +106,8 @@ std::string markdown_row(const Key& key);
 
 namespace detail {
 std::vector<Key> top_keys(), model_keys(), vision_keys(), layer_keys(), expert_keys(), latent_attention_keys(),
-    llama_like_keys(), prediction_keys(), cluster_keys(), plan_keys(), replica_keys(), training_keys(), data_keys(),
-    costs_keys(), noise_keys(), failure_keys(), checkpoint_keys(), reinforcement_keys();
+    llama_like_keys(), mixer_keys(), prediction_keys(), cluster_keys(), plan_keys(), replica_keys(), training_keys(),
+    data_keys(), costs_keys(), noise_keys(), failure_keys(), checkpoint_keys(), reinforcement_keys();
 }
 
 }  // namespace rehearse::plan

@@ -20,10 +20,13 @@ std::string cut_width(const Scenario& s) {
   const std::int64_t tokens = s.plan.micro_batch * s.training.seq_len / s.plan.context;
   const bool experts = m.family == model::Family::moe, latent = m.latent_attention();
   std::vector<std::pair<const char*, std::int64_t>> widths{
-      {"model.hidden", m.hidden},
-      {"heads of a rank, as columns", m.attention_width() / t},
-      {"tokens of a rank's micro-batch", s.plan.sequence_parallel ? tokens / t : tokens}};
-  if (!latent) widths.emplace_back("queries, keys and values of a rank", m.qkv_width() / t);
+      {"model.hidden", m.hidden}, {"tokens of a rank's micro-batch", s.plan.sequence_parallel ? tokens / t : tokens}};
+  if (m.has_attention()) widths.emplace_back("heads of a rank, as columns", m.attention_width() / t);
+  if (m.has_mixers()) {
+    widths.emplace_back("a mixer's first product of a rank", m.mamba_in() / t);
+    widths.emplace_back("a mixer's heads of a rank, as columns", m.mamba_inner() / t);
+  }
+  if (!latent && m.has_attention()) widths.emplace_back("queries, keys and values of a rank", m.qkv_width() / t);
   if (latent) {
     if (m.q_lora_rank > 0) widths.emplace_back("model.q_lora_rank", m.q_lora_rank);
     widths.emplace_back("model.kv_lora_rank", m.kv_lora_rank);
@@ -31,7 +34,9 @@ std::string cut_width(const Scenario& s) {
     widths.emplace_back("queries of a rank", m.heads * m.head_dim / t);
     widths.emplace_back("keys and values of a rank, not rotated", m.heads * (m.qk_nope_head_dim + m.v_head_dim) / t);
   }
-  if (!experts || m.expert_layers() < m.blocks()) widths.emplace_back("model.ffn_hidden of a rank", m.ffn_hidden / t);
+  const bool dense =
+      m.one_branch() ? m.layer_pattern.find('-') != std::string::npos : !experts || m.expert_layers() < m.blocks();
+  if (dense) widths.emplace_back("model.ffn_hidden of a rank", m.ffn_hidden / t);
   if (experts)
     widths.emplace_back("model.expert_ffn_hidden of a rank", m.expert_ffn_hidden / (s.plan.whole_experts() ? 1 : t));
   if (experts && m.shared_experts > 0)

@@ -148,7 +148,8 @@ class ModelReader {
 
  private:
   static bool is_shape(std::string_view leaf) {
-    return leaf == "hidden" || leaf == "heads" || leaf == "kv_heads" || leaf == "head_dim" || is_latent(leaf);
+    return leaf == "layer_pattern" || leaf == "hidden" || leaf == "heads" || leaf == "kv_heads" || leaf == "head_dim" ||
+           is_latent(leaf);
   }
   static bool is_latent(std::string_view leaf) {
     return std::find(kLatent.begin(), kLatent.end(), leaf) != kLatent.end();
@@ -166,10 +167,14 @@ class ModelReader {
   // The widths of attention, and whether they go together.
   void shape(std::string_view family) {
     const std::size_t problems = diagnostics_.list().size();
-    for (const char* path : {"model.hidden", "model.heads", "model.kv_heads", "model.head_dim"})
+    for (const char* path : {"model.layer_pattern", "model.hidden", "model.heads", "model.kv_heads", "model.head_dim"})
       if (const Key& key = *find_key(path); key.of_family(family)) read_key(key);
     if (model_.family != Family::gpt && model_.is_causal() && !model_.has_decoder()) latent();
-    const bool head_dim_given = source_.given("head_dim") || model_.latent_attention();
+    if (model_.heads == 0 && diagnostics_.list().size() == problems) {
+      if (model_.has_attention()) source_.value("heads").error("required key is missing, expected an integer");
+      model_.heads = 1;
+    }
+    const bool head_dim_given = source_.given("head_dim") || model_.latent_attention() || !model_.has_attention();
     if (model_.kv_heads == 0) model_.kv_heads = model_.heads;
     if (model_.head_dim == 0) model_.head_dim = std::max<std::int64_t>(1, model_.hidden / model_.heads);
     if (diagnostics_.list().size() != problems) return;  // what follows would complain about stand-in values
@@ -230,12 +235,18 @@ class ModelReader {
   }
 
   void finish_transformer() {
+    if (model_.one_branch()) finish_pattern();
+    if (!model_.has_mixers()) check_no_mixers();
     if (!source_.given("ffn_hidden")) {
+      const bool unread = model_.one_branch() && model_.layer_pattern.find('-') == std::string::npos;
+      if (model_.one_branch() && !unread && model_.family == Family::moe)
+        source_.value("ffn_hidden")
+            .error("required key is missing, expected an integer: the width of the dense layers");
       if (model_.family == Family::moe && (model_.dense_layers > 0 || model_.experts_every > 1))
         source_.value("ffn_hidden")
             .error("required key is missing, expected an integer: the width of the dense layers");
       // Llama's rule (8/3 hidden, rounded up to a multiple that differs by model) cannot be guessed, so it is required.
-      if (model_.family == Family::llama)
+      if (model_.family == Family::llama && !unread)
         source_.value("ffn_hidden").error("required key is missing, expected an integer");
       model_.ffn_hidden = 4 * model_.hidden;
     }
@@ -343,6 +354,44 @@ class ModelReader {
       source_.value("position_rows")
           .error(
               fmt::format("{} rows do not hold max_seq_len = {} positions", model_.position_rows, model_.max_seq_len));
+  }
+
+  // Layers of one branch each.
+  void finish_pattern() {
+    const std::string& pattern = model_.layer_pattern;
+    const Node given = source_.value("layer_pattern");
+    const std::string_view letters = model_.family == Family::moe ? "M*-E" : "M*-";
+    if (const std::size_t wrong = pattern.find_first_not_of(letters); wrong != std::string::npos)
+      return given.error(
+          fmt::format("'{}' of layer {} is no kind of layer, expected M (mixer), * (attention), - "
+                      "(feed-forward) or, of family moe, E (experts)",
+                      pattern[wrong], wrong));
+    if (static_cast<std::int64_t>(pattern.size()) != model_.layers && model_.layers > 0)
+      given.error(fmt::format("a pattern of {} layers, and layers = {}", pattern.size(), model_.layers),
+                  fmt::format("layers: {}", pattern.size()));
+    if (model_.family == Family::moe && pattern.find('E') == std::string::npos)
+      given.error("no layer has experts", "family: llama has none");
+    if (!model_.has_mixers()) return;
+    if (!source_.given("mamba_heads"))
+      source_.value("mamba_heads").error("required key is missing, expected an integer: heads of the layers M");
+    else if (model_.mamba_groups > 0 && model_.mamba_heads % model_.mamba_groups != 0)
+      source_.value("mamba_groups")
+          .error(fmt::format("{} heads do not divide into {} equal groups; nearest that do: {}", model_.mamba_heads,
+                             model_.mamba_groups,
+                             nearest_divisors(model_.mamba_heads, model_.mamba_groups, model_.mamba_heads)));
+  }
+
+  // Their defaults may be said of any model of these families.
+  void check_no_mixers() {
+    const Model plain;
+    const std::pair<const char*, bool> changed[] = {{"mamba_heads", model_.mamba_heads != plain.mamba_heads},
+                                                    {"mamba_head_dim", model_.mamba_head_dim != plain.mamba_head_dim},
+                                                    {"mamba_groups", model_.mamba_groups != plain.mamba_groups},
+                                                    {"mamba_state", model_.mamba_state != plain.mamba_state},
+                                                    {"mamba_conv", model_.mamba_conv != plain.mamba_conv},
+                                                    {"mamba_chunk", model_.mamba_chunk != plain.mamba_chunk}};
+    for (const auto& [key, is] : changed)
+      if (is) source_.value(key).error("has no meaning without a mixer among the layers", "layer_pattern: \"M-M-\"");
   }
 
   // Layers of other kinds: without rotation, with chunks.

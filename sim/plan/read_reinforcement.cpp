@@ -24,7 +24,7 @@ namespace {
 
 bool decodes(const model::Model& m) {
   return m.is_transformer() && m.is_causal() && !m.has_decoder() && !m.is_encoder() && !m.is_vision() &&
-         !m.latent_attention() && !m.attention_sinks && m.attention_chunk == 0;
+         !m.latent_attention() && !m.attention_sinks && m.attention_chunk == 0 && !m.has_mixers();
 }
 
 void check_generation(const Node& node, const Scenario& s) {

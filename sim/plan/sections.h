@@ -138,6 +138,8 @@ void check_vision(const Sections& sections, const Scenario& scenario);
 void choose_capped_attention(model::Model& model);
 void check_shared_key_head(const Sections& sections, const Scenario& scenario);
 void check_llama_like(const Sections& sections, const Scenario& scenario);
+// mixer_rules.cpp: what does not go with layers of one branch each, and with mixers among them.
+void check_one_branch(const Sections& sections, const Scenario& scenario);
 void check_encoder_decoder(const Sections& sections, const Scenario& scenario);
 void check_encoder(const Sections& sections, const Scenario& scenario, const std::function<bool(const char*)>& sound);
 // copies_rules.cpp: what does not go with two copies of the parameters (schedule dualpipe).

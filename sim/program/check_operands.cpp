@@ -99,6 +99,8 @@ struct ExpectedOf {
     return l.backward ? Expected{packed, parts} : Expected{parts, packed};
   }
 
+  Expected operator()(const StateSpace& s) const { return {s.reads(), s.writes()}; }
+
   Expected operator()(const Norm& n) const {
     const std::int64_t x = n.rows * n.cols;
     const std::int64_t stats = n.rows * (n.rms ? 1 : 2);

@@ -42,6 +42,10 @@ struct ShapeText {
   std::string operator()(const LatentHeads& l) const {
     return fmt::format("tokens={} heads={} nope={} rope={} value={}", l.tokens, l.heads, l.nope, l.rope, l.value);
   }
+  std::string operator()(const StateSpace& s) const {
+    return fmt::format("tokens={} sequences={} heads={} groups={} head_dim={} state={} chunk={}", s.tokens(),
+                       s.micro_batch, s.heads, s.groups, s.head_dim, s.state, s.chunk);
+  }
   std::string operator()(const Norm& n) const {
     return fmt::format("rows={} cols={}{}", n.rows, n.cols, n.add_residual ? " add_residual" : "");
   }

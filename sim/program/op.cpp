@@ -35,6 +35,7 @@ struct KindName {
   std::string_view operator()(const LatentHeads& l) const {
     return l.backward ? "latent_heads_backward" : "latent_heads";
   }
+  std::string_view operator()(const StateSpace& s) const { return name_of(s.part); }
   std::string_view operator()(const Norm& n) const {
     static constexpr std::string_view layer[] = {"layer_norm_forward", "layer_norm_backward_input",
                                                  "layer_norm_backward_weight"};

@@ -14,6 +14,7 @@
 
 #include "sim/base/axis.h"
 #include "sim/base/gradient_code.h"
+#include "sim/base/state_space.h"
 #include "sim/program/expert_ops.h"
 #include "sim/program/ids.h"
 #include "sim/program/image_ops.h"
@@ -517,11 +518,11 @@ struct HostSync {
 };
 
 using OpShape =
-    std::variant<Gemm, Attention, LatentHeads, Norm, HeadNorm, Activation, Elementwise, StridedCopy, Router, Permute,
-                 GroupedGemm, GroupedBias, RowScale, Embedding, EmbeddingBags, Pairs, CrossEntropy, CountedTargets,
-                 MeanSquaredError, BinaryCrossEntropy, Optimizer, Adafactor, AdafactorParts, Muon, Lamb, Compress,
-                 LowRank, OuterStep, SumSquares, ClipCoefficient, UpdateLossScale, Conv2d, Pool2d, AveragePool,
-                 ChannelScale, BatchNorm, Input, Collective, PointToPoint, HostSync>;
+    std::variant<Gemm, Attention, LatentHeads, StateSpace, Norm, HeadNorm, Activation, Elementwise, StridedCopy, Router,
+                 Permute, GroupedGemm, GroupedBias, RowScale, Embedding, EmbeddingBags, Pairs, CrossEntropy,
+                 CountedTargets, MeanSquaredError, BinaryCrossEntropy, Optimizer, Adafactor, AdafactorParts, Muon, Lamb,
+                 Compress, LowRank, OuterStep, SumSquares, ClipCoefficient, UpdateLossScale, Conv2d, Pool2d,
+                 AveragePool, ChannelScale, BatchNorm, Input, Collective, PointToPoint, HostSync>;
 
 // "gemm", "flash_attention_forward", "layer_norm_backward_input", "all_reduce", ...: the class reports group by.
 std::string_view kind_name(const OpShape& shape);

@@ -39,8 +39,11 @@ enum class Lifetime : unsigned char { persistent, step, micro_batch, slot };
 // slice [coordinate(tensor) * n / t, ...) of dimension `tensor_dim` (-1: all of it), and of dimension 0, experts, the
 // slice of its place among the ranks that differ from it on `spread` only.
 struct Init {
-  enum class Kind : unsigned char { none, zeros, ones, normal, uniform, first } kind = Kind::none;
-  double scale = 0;  // normal: standard deviation; uniform: half width; first: the first element, the others are 0
+  enum class Kind : unsigned char { none, zeros, ones, normal, uniform, first, decay, step } kind = Kind::none;
+  // normal: standard deviation; uniform: half width; first: the first element, the others are 0. Of a Mamba-2 mixer's
+  // heads, as Megatron-Core draws them (megatron/core/ssm/mamba_mixer.py): decay is log a, a uniform in [1, 16]; step
+  // is what softplus makes a number of whose logarithm is uniform, in [0.001, 0.1].
+  double scale = 0;
   std::vector<std::int64_t> global_shape;
   int tensor_dim = -1;
   AxisSet spread = {};

@@ -215,6 +215,12 @@ Work work_of(const Role& role, const Op& op) {
   } else if (const auto* a = std::get_if<Attention>(&op.shape)) {
     work.flops = attention_flops(*a);
     work.bytes_read += a->micro_batch * a->kv_heads * a->cached * (a->head_dim + a->values()) * size_of(op.dtype);
+  } else if (const auto* mixer = std::get_if<StateSpace>(&op.shape)) {
+    work.flops = mixer->flops();
+    const std::vector<std::int64_t> reads = mixer->touched_reads(), writes = mixer->touched_writes();
+    work.bytes_read = work.bytes_written = 0;
+    for (std::size_t i = 0; i < reads.size(); ++i) work.bytes_read += touched_bytes(role, op.reads, i, reads[i]);
+    for (std::size_t i = 0; i < writes.size(); ++i) work.bytes_written += touched_bytes(role, op.writes, i, writes[i]);
   } else if (const auto* heads = std::get_if<HeadNorm>(&op.shape)) {
     // Values are not touched; where frameworks keep what queries and keys were, the kernel writes beside it.
     const std::int64_t turned = heads->heads() * heads->head_dim;

@@ -299,7 +299,9 @@ std::int64_t shard(std::int64_t bytes, bool sharded, std::int64_t shards) {
 // With layers 0 to 3, if those between the first and the last are alike; weights in 8 bits have unlike gradients.
 std::optional<plan::Scenario> with_few_layers(const plan::Scenario& scenario) {
   constexpr std::int64_t kFew = 4;
-  if (scenario.model.layers <= kFew || scenario.model.has_decoder() || scenario.training.narrow()) return {};
+  if (scenario.model.layers <= kFew || scenario.model.has_decoder() || scenario.model.one_branch() ||
+      scenario.training.narrow())
+    return {};
   const std::vector<std::vector<std::int64_t>> all = lower::kinds_of_layers(scenario);
   if (std::any_of(all.begin() + 1, all.end() - 1, [&](const auto& kind) { return kind != all[1]; })) return {};
   plan::Scenario few = scenario;

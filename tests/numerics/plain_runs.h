@@ -81,7 +81,14 @@ inline std::function<float(const std::string&, std::int64_t)> initial_values(con
       return execute::draw_values(Kind::uniform, 1 / std::sqrt(static_cast<double>(in)), name, seed, first, kBlock,
                                   out);
     }
-    const bool residual = name.ends_with(".proj.weight") || name.ends_with(".down.weight");
+    if (name.find(".mixer.conv.") != std::string::npos)
+      return execute::draw_values(Kind::uniform, 1 / std::sqrt(static_cast<double>(m.mamba_conv)), name, seed, first,
+                                  kBlock, out);
+    for (const auto& [of_heads, kind] :
+         {std::pair{".dt_bias", Kind::step}, std::pair{".a_log", Kind::decay}, std::pair{".mixer.d", Kind::ones}})
+      if (name.ends_with(of_heads)) return execute::draw_values(kind, 0, name, seed, first, kBlock, out);
+    const bool residual =
+        name.ends_with(".mixer.out.weight") || name.ends_with(".proj.weight") || name.ends_with(".down.weight");
     const Kind gamma = m.zero_centered_norms ? Kind::zeros : Kind::ones;
     const bool drawn = name.ends_with("weight") || name.ends_with(".sinks");
     const Kind kind = name.ends_with("gamma") ? gamma : drawn ? Kind::normal : Kind::zeros;

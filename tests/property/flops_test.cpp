@@ -49,6 +49,11 @@ TEST(Flops, OfEveryPresetAreDoneOnceWithoutRecomputation) {
     std::vector<std::string> plan = {"framework=rehearse"};
     if (is_transformer(preset)) {
       const model::Model m = scenario_from("rehearse: 1\nmodel: " + preset + "\n").model;
+      // A mixer's chunks multiply more than its recurrence, and some of it again in backward.
+      if (m.has_mixers()) {
+        expect_more(flops_of(preset, plan));
+        continue;
+      }
       // Flash attention computes the scores again in its backward: it is recomputation. T5's biased scores have none.
       if (!m.has_decoder()) expect_more(flops_of(preset, {"framework=rehearse", "model.attention=flash"}));
       for (const std::string& key : unfused(preset)) plan.push_back(key);
@@ -101,6 +106,19 @@ TEST(Flops, OfEveryFrameworkAreNeverFewerThanNeeded) {
       EXPECT_GE(f.done / f.needed, 1 - kRounding);
     }
   expect_more(flops_of("gpt2-small", {"framework=megatron-2021", "plan.recompute=none", "model.attention=unfused"}));
+}
+
+// Of a token and a head of P channels with N columns of state in chunks of Q: forward multiplies 2 P N with states and
+// P Q within the chunk, and for a group N Q; backward twice as much, P Q more for the decays, and states and scores
+// again. The recurrence is 2 P N forward and twice that backward.
+TEST(Flops, OfAMixersChunksAreTheseMore) {
+  const std::string model =
+      "{family: llama, layers: 2, layer_pattern: MM, hidden: 24, vocab: 64, max_seq_len: 16, position: none, "
+      "mamba_heads: 6, mamba_head_dim: 5, mamba_groups: 2, mamba_state: 7, mamba_chunk: 4}";
+  const Flops f = flops_of(model, {"training.global_batch=12", "training.seq_len=16", "framework=rehearse"});
+  const double tokens = 12 * 16, layers = 2, heads = 6, groups = 2, p = 5, n = 7, q = 4;
+  const double more = 3 * (heads * p * q + groups * n * q) + heads * p * q + heads * p * n + groups * n * q;
+  EXPECT_DOUBLE_EQ(f.done - f.needed, 2 * tokens * layers * more);
 }
 
 // Flash attention computes what a window leaves, and again in backward; unfused attention also what it masks.

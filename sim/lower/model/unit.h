@@ -73,6 +73,7 @@ struct UnitScope {
 
 std::unique_ptr<Unit> make_embedding(UnitScope scope);
 std::unique_ptr<Unit> make_block(UnitScope scope, int layer);
+std::unique_ptr<Unit> make_one_branch_block(UnitScope scope, int layer);  // of model.layer_pattern
 // The final norm, the vocabulary product and the loss. `table_on_this_stage`: the embedding's table, tied and on this
 // stage; -1: the head has a table of its own, or its own copy of the tied one.
 std::unique_ptr<Unit> make_head(UnitScope scope, ParamId table_on_this_stage);

@@ -21,7 +21,7 @@ constexpr Missing kMissing[] = {
     {"qwen2_moe", "a gate of the shared expert is not available yet"},
     {"llama4", "without its text_config, which alone is read"},
     {"roberta", "an encoder without segments and a next sentence is not available yet"},
-    {"mamba", "state-space layers are not available"},
+    {"mamba", "selective scans of the first Mamba are not available: mamba2 and nemotron_h are"},
 };
 
 }  // namespace
@@ -78,6 +78,8 @@ const std::vector<Kind>& translated_kinds() {
       {"opt", "OPTForCausalLM", opt},
       {"falcon", "FalconForCausalLM", falcon},
       {"nemotron", "NemotronForCausalLM", nemotron},
+      {"nemotron_h", "NemotronHForCausalLM", nemotron_h},
+      {"mamba2", "Mamba2ForCausalLM", mamba2},
       {"bert", "BertForPreTraining", bert},
       {"t5", "T5ForConditionalGeneration", t5},
       {"mt5", "MT5ForConditionalGeneration", mt5},

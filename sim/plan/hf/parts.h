@@ -109,6 +109,9 @@ void cohere(Config& c);
 void gpt_oss(Config& c);
 void llama4_text(Config& c);
 void glm4_moe(Config& c);
+// hybrid.cpp
+void nemotron_h(Config& c);
+void mamba2(Config& c);
 // gemma.cpp
 void gemma(Config& c);
 void gemma2(Config& c);

@@ -1,6 +1,7 @@
 // Parameter counts against the published ones to the last parameter, and FLOPs against the published closed form.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <string>
 
@@ -206,6 +207,31 @@ TEST(ParameterCount, OfNemotronIsWhatItsAuthorsState) {
     EXPECT_NEAR(static_cast<double>(parameter_count(m) - 2 * m.vocab * m.hidden) / 1e9, billions, 0.05) << name;
   }
   EXPECT_EQ(parameter_count(preset("nemotron-4-340b")), 341'029'195'776);
+}
+
+// Billions as their names say: NVIDIA 2025, arXiv 2504.03624, and Dao and Gu 2024, arXiv 2405.21060. By hand: a mixer
+// of 2,560 has products of 10,576 and 5,120 rows or columns, 5,376 filters of 4 and a bias, 3 x 80 numbers of heads and
+// a norm of 5,120, beside the layer's of 2,560.
+TEST(ParameterCount, OfMixersIsWhatTheirAuthorsState) {
+  EXPECT_EQ(parameter_count(preset("nemotron-h-8b")), 8'100'852'736);
+  EXPECT_EQ(parameter_count(preset("nemotron-h-56b")), 56'324'350'464);
+  const Model mamba = preset("mamba2-2.7b");
+  EXPECT_EQ(parameter_count(mamba), 2'702'599'680);
+  EXPECT_EQ(layer_parameter_count(mamba), 2560 * (10'576 + 5'120) + 5'376 * 5 + 3 * 80 + 5'120 + 2'560);
+  const Model hybrid = preset("nemotron-h-56b");
+  EXPECT_EQ(std::count(hybrid.layer_pattern.begin(), hybrid.layer_pattern.end(), 'M'), 54);
+  EXPECT_EQ(std::count(hybrid.layer_pattern.begin(), hybrid.layer_pattern.end(), '-'), 54);
+  EXPECT_EQ(std::count(hybrid.layer_pattern.begin(), hybrid.layer_pattern.end(), '*'), 10);
+  EXPECT_EQ(layer_parameter_count(hybrid, 7), 8192 * (64 + 2 * 8 + 64) * 128 + 8192);
+  EXPECT_EQ(layer_parameter_count(hybrid, 1), 2 * 8192 * 32'768 + 8192);
+}
+
+// Of a token: twice the weights of products, and of each head's state two products, of the recurrence.
+TEST(ModelFlops, OfMixersAreTheRecurrences) {
+  const Model m = preset("mamba2-2.7b");
+  const double layer = 2560.0 * (10'576 + 5'120) + 2.0 * 5'120 * 128;
+  EXPECT_DOUBLE_EQ(model_flops(m, 3, 1000), 6.0 * 3 * 1000 * (64 * layer + 2560.0 * 50'288));
+  EXPECT_DOUBLE_EQ(model_flops(m, 3, 2000), 2 * model_flops(m, 3, 1000)) << "nothing grows with the sequence's square";
 }
 
 // What their authors state, in all and active for a token; the sources stand in the presets. Mixtral's totals are those

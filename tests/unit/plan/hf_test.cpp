@@ -234,6 +234,39 @@ TEST_F(HfTest, OfGemmaCapsNormsAndBasesAreRead) {
   EXPECT_EQ(problem(), "5:21: true: biases of attention's products alone are not available yet");
 }
 
+// As nvidia/Nemotron-H-8B-Base-8K has it, and state-spaces/mamba2-2.7b as transformers writes it.
+TEST_F(HfTest, LayersOfOneBranchAreRead) {
+  const std::string pattern = "M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M-";
+  const auto nemotron = [&](const std::string& layers) {
+    return "{\"model_type\": \"nemotron_h\", \"attention_head_dim\": 128, \"chunk_size\": 128, \"conv_kernel\": 4, "
+           "\"expand\": 2, \"hidden_size\": 4096, \"intermediate_size\": 21504, \"mamba_head_dim\": 64, "
+           "\"mamba_num_heads\": 128, \"max_position_embeddings\": 8192, \"mlp_hidden_act\": \"relu2\", \"n_groups\": "
+           "8, \"num_attention_heads\": 32, \"num_hidden_layers\": 52, \"num_key_value_heads\": 8, \"ssm_state_size\": "
+           "128, \"tie_word_embeddings\": false, \"use_bias\": false, \"use_conv_bias\": true, \"vocab_size\": "
+           "131072, " +
+           layers + "}";
+  };
+  const Model by_letters = text(nemotron("\"hybrid_override_pattern\": \"" + pattern + "\""));
+  expect_sound();
+  EXPECT_EQ(model::parameter_count(by_letters), 8'100'852'736);
+  EXPECT_EQ(by_letters.position, model::Position::none);
+  EXPECT_EQ(by_letters.activation, model::ActivationKind::squared_relu);
+  std::string words;
+  for (const char c : pattern)
+    words += fmt::format("{}\"{}\"", words.empty() ? "" : ", ", c == 'M' ? "mamba" : c == '*' ? "attention" : "mlp");
+  EXPECT_EQ(text(nemotron("\"layers_block_type\": [" + words + "]")).layer_pattern, pattern);
+  expect_sound();
+  text("{\"model_type\": \"mamba\"}");
+  EXPECT_NE(problem().find("mamba2 and nemotron_h are"), std::string::npos) << problem();
+  const Model mamba = text(
+      "{\"model_type\": \"mamba2\", \"hidden_size\": 2560, \"num_hidden_layers\": 64, \"vocab_size\": 50288, "
+      "\"num_heads\": 80, \"head_dim\": 64, \"n_groups\": 1, \"state_size\": 128, \"chunk_size\": 256, "
+      "\"tie_word_embeddings\": true}");
+  expect_sound();
+  EXPECT_EQ(model::parameter_count(mamba), 2'702'599'680);
+  EXPECT_EQ(mamba.mamba_chunk, 256);
+}
+
 TEST_F(HfTest, LayersThatAttendDifferentlyAreRead) {
   const Model oss = file("gpt-oss-120b");
   EXPECT_TRUE(oss.attention_sinks && oss.bias);

@@ -142,6 +142,8 @@ std::string dump(const Scenario& s) {
                      m.sliding_window);
   out += fmt::format(" {} {} {} {} {}", m.attention_sinks, m.attention_chunk, m.nope_every, m.experts_every,
                      m.weigh_expert_inputs);
+  out += fmt::format(" {} {} {} {} {} {} {}", m.layer_pattern, m.mamba_heads, m.mamba_head_dim, m.mamba_groups,
+                     m.mamba_state, m.mamba_conv, m.mamba_chunk);
   out += fmt::format(" {} {} {} {}", m.rotary_dim, m.segment_kinds, m.max_predictions, m.full_attention_every);
   out += fmt::format(" {} {} {} {} {}", m.encoder_layers, m.decoder_layers, m.decoder_seq_len, m.relative_buckets,
                      m.relative_distance);

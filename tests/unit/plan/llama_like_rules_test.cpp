@@ -55,6 +55,30 @@ TEST(LlamaLikeRules, LayersThatAttendDifferently) {
                   "model.bias: products of shared experts have no biases"));
 }
 
+// Of the only problem of a small hybrid model with `model` and `rest`.
+std::string only_hybrid(const std::string& model, const std::string& rest = "") {
+  return only("layer_pattern: \"M-*M\", mamba_heads: 8, mamba_groups: 4" + (model.empty() ? "" : ", " + model), rest);
+}
+
+TEST(LlamaLikeRules, LayersOfOneBranch) {
+  EXPECT_TRUE(has(only("layer_pattern: \"*-E-\""), "model.layer_pattern: 'E' of layer 2 is no kind of layer"));
+  EXPECT_TRUE(has(only("layer_pattern: \"*-*\""), "model.layer_pattern: a pattern of 3 layers, and layers = 4"));
+  EXPECT_TRUE(has(only("layer_pattern: \"M-*M\""), "model.mamba_heads: required key is missing"));
+  EXPECT_TRUE(
+      has(only("layer_pattern: \"M-*M\", mamba_heads: 12"), "model.mamba_groups: 12 heads do not divide into 8"));
+  EXPECT_TRUE(has(only("mamba_state: 64"), "model.mamba_state: has no meaning without a mixer"));
+  EXPECT_TRUE(has(only_hybrid("post_norms: true"), "model.post_norms: norms behind the branches"));
+  EXPECT_TRUE(has(only_hybrid("parallel_block: one_norm"), "model.parallel_block: layers of layer_pattern have one"));
+  EXPECT_TRUE(has(only_hybrid("mtp_depth: 1"), "model.mtp_depth: a module of multi-token prediction is a block"));
+  EXPECT_TRUE(has(only_hybrid("", "cluster: {topology: dgx-a100, gpus: 2}\nplan: {context: 2}\n"),
+                  "plan.context: context = 2: a mixer's states pass from token to token"));
+  EXPECT_TRUE(has(only_hybrid("", "training: {documents: fixed, document_length: 16}\n"),
+                  "training.documents: a mixer's states and convolution pass"));
+  EXPECT_TRUE(has(only_hybrid("", "training: {lora_rank: 4}\n"), "training.lora_rank: adapters of the layers"));
+  EXPECT_TRUE(has(only_hybrid("kv_heads: 4, heads: 8", "cluster: {topology: dgx-a100, gpus: 8}\nplan: {tensor: 8}\n"),
+                  "plan.tensor: mamba_groups = 4 is not divisible by tensor = 8"));
+}
+
 TEST(LlamaLikeRules, WhatDoesNotGoTogether) {
   for (const char* kind : {"flash1", "flash_triton", "cudnn"})
     EXPECT_TRUE(has(only(std::string("attention_softcap: 50, attention: ") + kind),
