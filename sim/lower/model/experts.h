@@ -107,6 +107,8 @@ class ExpertBranch : public FeedForward {
   // Whether activations and their casts are made inside products (plan.fused_experts).
   bool in_product() const { return fp8_.on() && c_.plan().fused_experts; }
   void is_cast_in_product();
+  // Clamps of swiglu_oai that are kernels of their own, beside the activation's that was added last.
+  void clamps_apart(bool backward);
   void route(bool again);
   // Rows go to experts, and their gradients, in 8 bits (training.fp8_dispatch).
   bool sends_eight_bits() const { return fp8_.on() && c_.scenario.training.fp8_dispatch && !sorts_here(); }

@@ -107,6 +107,42 @@ TEST(EagerPasses, RotaryEmbeddingIsComplexAndHeadsGetTheirOwnKeys) {
   EXPECT_EQ(own.bytes("layer0.attention.rope"), kTokens * 8 * kHeadDim * 20) << "a head's own keys are not copied";
 }
 
+// Megatron-Core's, where yarn scales what it turns; a kernel of its own elsewhere.
+TEST(EagerPasses, WhatYarnScalesIsTurnedByAChainInMegatron) {
+  const auto step = [](const std::string& framework, const std::string& scaling) {
+    return TorchStep({"framework=" + framework, "model.rope_scaling=" + scaling, "model.rope_factor=8",
+                      "model.rope_trained_len=16"});
+  };
+  const TorchStep chain = step("megatron-core", "yarn"), one = step("rehearse", "yarn");
+  // Cosine 2 + 2 bytes, negation of a half 1 + 1, join 2 + 2, sine 2 + 2, sum 4 + 2, copy 2 + 2.
+  EXPECT_EQ(chain.bytes("layer0.attention.rope"), kTurned * 24);
+  EXPECT_EQ(one.bytes("layer0.attention.rope"), kTurned * 4);
+  EXPECT_EQ(chain.launches("layer0.attention.rope"), 2 * 6);
+  // Cosine, sine, negation, join, sum: 11 + 9; slices: copy 2 + 2, sum 4 + 2, zeros 2 and 2.
+  EXPECT_EQ(chain.bytes("layer0.attention.rope.backward"), kTurned * (20 + 14));
+  EXPECT_EQ(step("nemo", "yarn").bytes("layer0.attention.rope"), kTurned * 24);
+  const TorchStep linear({"framework=megatron-core", "model.rope_scaling=linear", "model.rope_factor=8"});
+  EXPECT_EQ(linear.bytes("layer0.attention.rope"), kTurned * 4) << "turned by other angles, not scaled";
+}
+
+// gpt-oss's activation of experts: Megatron-Core clamps before its kernel.
+TEST(EagerPasses, ClampsOfGatesAreKernelsOfTheirOwnInMegatron) {
+  const auto step = [](const std::string& framework, const std::string& activation) {
+    return TorchStep({"framework=" + framework, "model.family=moe", "model.experts=4", "model.experts_per_token=2",
+                      "model.expert_ffn_hidden=32", "model.capacity_factor=1", "model.activation=" + activation});
+  };
+  const TorchStep apart = step("megatron-core", "swiglu_oai"), one = step("rehearse", "swiglu_oai"),
+                  other = step("megatron-core", "swiglu");
+  const std::int64_t gates = kTokens * 2 * 2 * 32;
+  const auto more = [&](const std::string& op) { return apart.bytes(op) - other.bytes(op); };
+  // Clamped 2 + 2 bytes and joined 2 + 2; back masked by what was clamped 4 + 2 and joined 2 + 2.
+  EXPECT_EQ(more("layer0.experts.activation.forward"), gates * 8);
+  EXPECT_EQ(more("layer0.experts.activation.backward"), gates * 10);
+  EXPECT_EQ(apart.launches("layer0.experts.activation.forward") - other.launches("layer0.experts.activation.forward"),
+            3);
+  EXPECT_EQ(one.launches("layer0.experts.activation.forward"), 1);
+}
+
 TEST(EagerPasses, CompiledBlocksFuseWhatLiesBetweenProducts) {
   const std::int64_t gate = kTokens * 96 * 2;
   EXPECT_EQ(eager().bytes("layer0.mlp.activation.forward"), gate * 5);
