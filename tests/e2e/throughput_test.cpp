@@ -129,6 +129,17 @@ TEST(PublishedRunsPage, TablesThatCannotBeReadAreRefusedWithTheirLine) {
   EXPECT_TRUE(has(r.err, "runs.csv:4:1: error: id: '../outside' cannot name a file")) << r.err;
 }
 
+TEST(PublishedRunsPage, ARowThatIsNoScenarioNamesTheKey) {
+  const Folder folder;
+  const std::string table =
+      folder.write("runs.csv", some_rows([](const std::string& line) {
+                     return line.starts_with("megatron-bridge-273,") || line.starts_with("simumax-b200-025,");
+                   }));
+  const Outcome r = run({"validate", "--throughput", table, "-o", folder / "out"});
+  ASSERT_EQ(r.status, 0) << r.err;
+  EXPECT_TRUE(has(read(folder / "out/ledger.csv"), "plan.expert: expert = 64 does not divide")) << r.out;
+}
+
 TEST(PublishedRunsPage, ThreadsAreForPublishedRuns) {
   const std::string measurements = REHEARSE_SOURCE_DIR "/scenarios/published/measurements.csv";
   for (const std::vector<std::string>& mode :
