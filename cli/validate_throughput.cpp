@@ -153,14 +153,14 @@ PublishedRuns read_published_runs(const std::string& csv, std::string_view text,
   const auto rules =
       formats::PublishedRules::read((fs::path(root) / kRules).string(), (fs::path(root) / kFacts).string());
   PublishedRuns runs;
-  std::map<std::string, std::size_t> first_of;  // configuration -> the row that stands for it
+  std::map<std::string, std::size_t> first_of;  // source and configuration -> the row that stands for it
   for (const formats::RunColumns& columns : read_rows(csv, text, root)) {
     const formats::PublishedRun run = rules.convert(columns);
     if (!selected(run, filter)) continue;
     ThroughputRow row = row_of(run);
     std::string scenario;
     if (run.reason.empty()) {
-      const auto [known, added] = first_of.emplace(run.scenario, runs.rows.size());
+      const auto [known, added] = first_of.emplace(run.source + "\n" + run.scenario, runs.rows.size());
       if (added) {
         scenario = scenario_file(run);
         row.measurements.push_back(run.step_s);

@@ -57,6 +57,15 @@ EagerKernels eager_scaled_rotary(std::int64_t turned, bool backward);
 // out: the clamped copy, which is kept beside what was clamped.
 EagerKernels eager_clamps(std::int64_t elements, bool backward);
 
+// The bias behind experts' second product, times each row's weight, of `elements` of rows in 16 bits and `experts` of
+// this rank (megatron/core/transformer/moe/experts.py, TEGroupedMLP._apply_bias: torch.cat of t + b * p of each
+// expert): a product, a sum and their join; back the product of gradient and weights, its sum over rows, and the join
+// of the split's gradients; and for the weights the product of gradient and bias and its sum over columns. Beyond the
+// one kernel that reads and writes the rows, and those that read their gradient.
+EagerKernels eager_expert_bias(std::int64_t elements, std::int64_t experts);
+EagerKernels eager_expert_bias_backward(std::int64_t elements, std::int64_t experts);
+EagerKernels eager_expert_bias_weights(std::int64_t elements, std::int64_t experts);
+
 // Ring attention as PyTorch has it (pytorch/pytorch, release 2.6, torch/distributed/tensor/experimental/_attention.py:
 // _SDPAMerger, _templated_ring_attention and its backward) over `ranks`, of `queries` elements of a rank's queries and
 // `keys` of its keys, and as many of values, of all heads. Keys and values are made contiguous and joined in one

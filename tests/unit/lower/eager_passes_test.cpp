@@ -125,6 +125,25 @@ TEST(EagerPasses, WhatYarnScalesIsTurnedByAChainInMegatron) {
   EXPECT_EQ(linear.bytes("layer0.attention.rope"), kTurned * 4) << "turned by other angles, not scaled";
 }
 
+// Behind the second product of each expert, times the rows' weights.
+TEST(EagerPasses, BiasesOfExpertsAreAddedOneByOneInMegatron) {
+  const auto step = [](const std::string& framework) {
+    return TorchStep({"framework=" + framework, "model.family=moe", "model.experts=4", "model.experts_per_token=2",
+                      "model.expert_ffn_hidden=32", "model.capacity_factor=1", "model.bias=true",
+                      "plan.weigh_in_experts=true"});
+  };
+  const TorchStep chain = step("megatron-core"), one = step("rehearse");
+  const std::int64_t rows = kTokens * 2 * kHidden;
+  const auto more = [&](const std::string& op) { return chain.bytes(op) - one.bytes(op); };
+  // Product 2 bytes, sum 4 + 2, join 2 + 2, where one kernel has 2 + 2.
+  EXPECT_EQ(more("layer0.experts.down.bias"), rows * (12 - 4));
+  // Product 2 + 2, its sum 2, join of the split's gradients 2 + 2, where one kernel reads 2; weights: 2 + 2 and 2.
+  EXPECT_EQ(more("layer0.experts.down.bias.backward"), rows * (10 - 2));
+  EXPECT_EQ(more("layer0.experts.down.bias.weights"), rows * (6 - 2));
+  EXPECT_EQ(more("layer0.experts.up.bias"), 0) << "in the product's kernel";
+  EXPECT_EQ(chain.launches("layer0.experts.down.bias"), 2 * 4 + 1) << "of four experts, and the join";
+}
+
 // gpt-oss's activation of experts: Megatron-Core clamps before its kernel.
 TEST(EagerPasses, ClampsOfGatesAreKernelsOfTheirOwnInMegatron) {
   const auto step = [](const std::string& framework, const std::string& activation) {
