@@ -28,6 +28,7 @@ namespace fs = std::filesystem;
 using reports::ThroughputRow;
 
 constexpr const char* kRules = "calibrate/published/throughput-rules.yaml";
+constexpr const char* kFacts = "calibrate/published/run-facts.yaml";
 
 // Columns without which no row can be a scenario; the others may be missing.
 const std::vector<std::string> kNeeded = {"id", "source", "model",       "gpu",    "gpus",
@@ -135,7 +136,8 @@ void simulate(ThroughputRow& row, const std::string& file, const std::string& ro
     for (std::size_t i = 0; i < row.breakdown_s.size(); ++i)
       row.breakdown_s[i] = static_cast<double>(r.breakdown_ps[i]) * 1e-12;
   } catch (const InputError& error) {
-    row.reason = error.diagnostics().front().message;
+    const Diagnostic& first = error.diagnostics().front();
+    row.reason = first.path.empty() ? first.message : fmt::format("{}: {}", first.path, first.message);
   }
 }
 
@@ -148,16 +150,17 @@ bool is_throughput_table(std::string_view text) {
 
 PublishedRuns read_published_runs(const std::string& csv, std::string_view text, const std::string& filter,
                                   const std::string& root) {
-  const auto rules = formats::PublishedRules::read((fs::path(root) / kRules).string());
+  const auto rules =
+      formats::PublishedRules::read((fs::path(root) / kRules).string(), (fs::path(root) / kFacts).string());
   PublishedRuns runs;
-  std::map<std::string, std::size_t> first_of;  // configuration -> the row that stands for it
+  std::map<std::string, std::size_t> first_of;  // source and configuration -> the row that stands for it
   for (const formats::RunColumns& columns : read_rows(csv, text, root)) {
     const formats::PublishedRun run = rules.convert(columns);
     if (!selected(run, filter)) continue;
     ThroughputRow row = row_of(run);
     std::string scenario;
     if (run.reason.empty()) {
-      const auto [known, added] = first_of.emplace(run.scenario, runs.rows.size());
+      const auto [known, added] = first_of.emplace(run.source + "\n" + run.scenario, runs.rows.size());
       if (added) {
         scenario = scenario_file(run);
         row.measurements.push_back(run.step_s);

@@ -1,12 +1,11 @@
-// See published_runs.h. Columns first, then the rules in the order of their file; a later one overrides an earlier one.
+// See published_runs.h. Facts fill empty columns; then columns, then the rules in the order of their file; a later one
+// overrides an earlier one.
 #include "formats/published_runs.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cctype>
-#include <charconv>
-#include <optional>
 
 #include "sim/base/diagnostics.h"
 #include "sim/base/document.h"
@@ -20,42 +19,6 @@ std::string lower(std::string_view text) {
   return out;
 }
 
-// `*` stands for any run of characters, `?` for one; letters of either case are the same.
-bool matches(std::string_view pattern, std::string_view text) {
-  std::size_t p = 0, t = 0, star = std::string_view::npos, mark = 0;
-  const auto same = [](char a, char b) {
-    return std::tolower(static_cast<unsigned char>(a)) == std::tolower(static_cast<unsigned char>(b));
-  };
-  while (t < text.size()) {
-    if (p < pattern.size() && pattern[p] == '*') {
-      star = p++;
-      mark = t;
-    } else if (p < pattern.size() && (pattern[p] == '?' || same(pattern[p], text[t]))) {
-      ++p, ++t;
-    } else if (star != std::string_view::npos) {
-      p = star + 1;
-      t = ++mark;
-    } else {
-      return false;
-    }
-  }
-  while (p < pattern.size() && pattern[p] == '*') ++p;
-  return p == pattern.size();
-}
-
-std::optional<double> number_of(std::string_view text) {
-  double value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return value;
-}
-
-const std::string& column(const RunColumns& row, std::string_view name) {
-  static const std::string empty;
-  const auto found = row.find(name);
-  return found == row.end() ? empty : found->second;
-}
-
 // Keys of the scenario that is being made, dotted, with their values as YAML.
 class Keys {
  public:
@@ -66,7 +29,7 @@ class Keys {
     const auto found = values_.find(key);
     return found == values_.end() ? none : found->second;
   }
-  double number(const std::string& key) const { return number_of(text(key)).value_or(0); }
+  double number(const std::string& key) const { return column_number(text(key)).value_or(0); }
 
   // Says half of `whole` as `half` instead: of an encoder's and its decoder's layers together, one side's.
   void halve(const std::string& whole, const std::string& half) {
@@ -167,7 +130,7 @@ void read_columns(const RunColumns& row, Keys& keys) {
   copy("global_batch", "training.global_batch");
   for (const auto& [from, key] : {std::pair{"cp", "plan.context"}, std::pair{"ep", "plan.expert"}})
     if (const std::string& value = column(row, from); !value.empty() && value != "1") keys.set(key, value);
-  if (const double vpp = number_of(column(row, "vpp")).value_or(1); vpp > 1) {
+  if (const double vpp = column_number(column(row, "vpp")).value_or(1); vpp > 1) {
     keys.set("plan.schedule", "interleaved");
     keys.set("plan.chunks", column(row, "vpp"));
   }
@@ -177,7 +140,7 @@ void read_columns(const RunColumns& row, Keys& keys) {
     keys.set("training.precision", value);
   if (const std::string value = recompute_of(column(row, "recompute")); !value.empty())
     keys.set("plan.recompute", value);
-  if (lower(column(row, "seq_parallel")) == "yes" && number_of(column(row, "tp")).value_or(1) > 1)
+  if (lower(column(row, "seq_parallel")) == "yes" && column_number(column(row, "tp")).value_or(1) > 1)
     keys.set("plan.sequence_parallel", "true");
 }
 
@@ -248,23 +211,12 @@ std::string missing_of(const RunColumns& row, const Keys& keys) {
   return "";
 }
 
-std::vector<std::string> patterns_of(const Node& node) {
-  std::vector<std::string> out;
-  if (node.kind() == Node::Kind::sequence) {
-    for (std::size_t i = 0; i < node.size(); ++i)
-      if (const auto text = node.at(i).as_text()) out.push_back(*text);
-  } else if (const auto text = node.as_text()) {
-    out.push_back(*text);
-  }
-  return out;
-}
-
 }  // namespace
 
 std::string memory_problem(const RunColumns& row) {
   const std::string& amount = column(row, "peak_memory");
   if (amount.empty()) return "";
-  if (const auto value = number_of(amount); !value || !(*value > 0))
+  if (const auto value = column_number(amount); !value || !(*value > 0))
     return fmt::format("peak_memory '{}' is no positive number", amount);
   if (bytes_of(column(row, "memory_unit")) == 0)
     return fmt::format("memory_unit '{}' is none of GB, GiB, MiB", column(row, "memory_unit"));
@@ -273,7 +225,7 @@ std::string memory_problem(const RunColumns& row) {
   return "";
 }
 
-PublishedRules PublishedRules::read(const std::string& path) {
+PublishedRules PublishedRules::read(const std::string& path, const std::string& facts) {
   Diagnostics problems;
   const Document document = Document::from_file(path, problems);
   const Node root = document.root();
@@ -283,8 +235,7 @@ PublishedRules PublishedRules::read(const std::string& path) {
   for (std::size_t i = 0; i < rules.size(); ++i) {
     const Node node = rules.at(i);
     Rule rule;
-    const Node when = node.get("when");
-    for (const std::string& key : when.keys()) rule.when[key] = patterns_of(when.get(key));
+    rule.when = RowPattern(node.get("when"));
     const Node set = node.get("set");
     for (const std::string& key : set.keys()) rule.set.emplace_back(key, set.text(key));
     rule.software = node.text("software", "");
@@ -299,28 +250,26 @@ PublishedRules PublishedRules::read(const std::string& path) {
   }
   root.finish();
   problems.throw_if_any();
+  if (!facts.empty()) out.facts_ = RunFacts::read(facts);
   return out;
 }
 
-PublishedRun PublishedRules::convert(const RunColumns& row) const {
+PublishedRun PublishedRules::convert(const RunColumns& published) const {
   PublishedRun run;
+  RunColumns row = published;
+  run.assumed = facts_.complete(row);
   run.id = column(row, "id");
   run.source = run.software = column(row, "source");
   run.model = column(row, "model");
   run.metric = column(row, "metric");
   run.unit = column(row, "unit");
-  run.value = number_of(column(row, "value")).value_or(0);
+  run.value = column_number(column(row, "value")).value_or(0);
   Keys keys;
   read_columns(row, keys);
   std::string formula;
   double peak = 0;
   for (const Rule& rule : rules_) {
-    const bool applies = std::all_of(rule.when.begin(), rule.when.end(), [&](const auto& condition) {
-      const std::string& text = column(row, condition.first);
-      return std::any_of(condition.second.begin(), condition.second.end(),
-                         [&](const std::string& pattern) { return matches(pattern, text); });
-    });
-    if (!applies) continue;
+    if (!rule.when.matches(row)) continue;
     for (const auto& [key, value] : rule.set) keys.set(key, value);
     if (!rule.software.empty()) run.software = rule.software;
     if (!rule.flops.empty()) formula = rule.flops;
@@ -345,7 +294,7 @@ PublishedRun PublishedRules::convert(const RunColumns& row) const {
   run.split = split_of(keys);
   if (!column(row, "peak_memory").empty() && memory_problem(row).empty()) {
     run.memory_kind = memory_kind_of(column(row, "memory_kind"));
-    run.memory_bytes = number_of(column(row, "peak_memory")).value_or(0) * bytes_of(column(row, "memory_unit"));
+    run.memory_bytes = column_number(column(row, "peak_memory")).value_or(0) * bytes_of(column(row, "memory_unit"));
   }
   return run;
 }

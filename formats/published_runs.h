@@ -1,18 +1,16 @@
 // Published training runs as scenario files. A table of runs (the columns of scenarios/published/throughput.csv: a row
 // is one configuration and one measured metric) becomes scenarios by rules, which stand in a file of their own
 // (calibrate/published/throughput-rules.yaml): what software and machine a source used, what its columns leave out, and
-// by which formula it counts FLOPs.
+// by which formula it counts FLOPs. What is publicly known and a row leaves out is filled in first (run_facts.h).
 #pragma once
 
-#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
 
-namespace rehearse::formats {
+#include "formats/run_facts.h"
 
-// One row of the table, by column; a column that is missing is an empty text.
-using RunColumns = std::map<std::string, std::string, std::less<>>;
+namespace rehearse::formats {
 
 // What of a GPU's memory a published peak counts: tensors (torch.cuda.max_memory_allocated), or what the caching
 // allocator had taken from the device for them (max_memory_reserved); not_stated where a source prints one number
@@ -44,18 +42,19 @@ std::string memory_problem(const RunColumns& row);
 
 class PublishedRules {
  public:
-  // Throws InputError with every problem of the file.
-  static PublishedRules read(const std::string& path);
+  // Throws InputError with every problem of a file. `facts`: a file of them, or "".
+  static PublishedRules read(const std::string& path, const std::string& facts = "");
   PublishedRun convert(const RunColumns& row) const;
 
  private:
   struct Rule {
-    std::map<std::string, std::vector<std::string>> when;  // column -> patterns, any of which has to match
+    RowPattern when;
     std::vector<std::pair<std::string, std::string>> set;  // scenario key -> value as YAML; in order
     std::string software, flops, assume, skip, missing;
     double peak_tflops = 0;
   };
   std::vector<Rule> rules_;
+  RunFacts facts_;
 };
 
 }  // namespace rehearse::formats

@@ -67,6 +67,9 @@ struct FrameworkProfile {
   bool fused_rope = true;         // false: rotary embedding is complex products in fp32, and keys and values that heads
                                   // share are copied to each head before attention
   bool fused_latent_rope = true;  // plan.fused_latent_rope
+  bool fused_scaled_rope = true;  // false: what yarn scales besides turning it is a chain of kernels in 16 bits
+  bool clamps_apart =
+      false;  // swiglu_oai of experts: inputs are clamped by kernels of their own, in halves, and joined
   // Attention by a ring of keys (plan.context_kind): partial results, and gradients of keys and values, are added up in
   // fp32 by kernels of their own.
   bool ring_in_fp32 = false;

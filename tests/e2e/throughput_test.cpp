@@ -129,6 +129,35 @@ TEST(PublishedRunsPage, TablesThatCannotBeReadAreRefusedWithTheirLine) {
   EXPECT_TRUE(has(r.err, "runs.csv:4:1: error: id: '../outside' cannot name a file")) << r.err;
 }
 
+TEST(PublishedRunsPage, ARowThatIsNoScenarioNamesTheKey) {
+  const Folder folder;
+  const std::string table =
+      folder.write("runs.csv", some_rows([](const std::string& line) {
+                     return line.starts_with("megatron-bridge-273,") || line.starts_with("simumax-b200-025,");
+                   }));
+  const Outcome r = run({"validate", "--throughput", table, "-o", folder / "out"});
+  ASSERT_EQ(r.status, 0) << r.err;
+  EXPECT_TRUE(has(read(folder / "out/ledger.csv"), "plan.expert: expert = 64 does not divide")) << r.out;
+}
+
+// Another source's measurement of the same configuration is no repetition.
+TEST(PublishedRunsPage, TwoSourcesOfOneConfigurationAreTwoRows) {
+  const Folder folder;
+  const std::string one = some_rows([](const std::string& line) { return line.starts_with("simumax-b200-025,"); });
+  const std::size_t row = one.find('\n') + 1, rest = one.find(",simumax-b200,", row) + 14;
+  const auto used = [&](const std::vector<std::string>& sources) {
+    std::string table = one.substr(0, row);
+    for (const std::string& source : sources)
+      table += "row-" + std::to_string(table.size()) + "," + source + "," + one.substr(rest);
+    const Outcome r = run({"validate", "--throughput", folder.write("runs.csv", table), "-o", folder / "out"});
+    EXPECT_EQ(r.status, 0) << r.err;
+    return nlohmann::json::parse(read(folder / "out/ledger.json"))["rows"].dump();
+  };
+  const std::string again = "once more: averaged";
+  EXPECT_TRUE(has(used({"some", "some"}), again));
+  EXPECT_FALSE(has(used({"some", "other"}), again));
+}
+
 TEST(PublishedRunsPage, ThreadsAreForPublishedRuns) {
   const std::string measurements = REHEARSE_SOURCE_DIR "/scenarios/published/measurements.csv";
   for (const std::vector<std::string>& mode :

@@ -151,6 +151,10 @@ void AttentionBranch::rope(bool backward, BufferId qkv) {
     const EagerKernels eager = eager_rotary(op.elements, keys, c_.heads_of_key(), backward);
     s_.builder.takes_kernels(eager.kernels, eager.passes);
   }
+  if (!c_.profile().fused_scaled_rope && m_.rope_scaling == RotationScaling::yarn && m_.rope_factor > 1) {
+    const EagerKernels chain = eager_scaled_rotary(op.elements, backward);
+    s_.builder.takes_kernels(chain.kernels, chain.passes);
+  }
   if (c_.profile().packed_heads) return;
   const EagerKernels copies = eager_head_copies(head * m_.heads / c_.tensor, keys, c_.batch, backward);
   s_.builder.takes_kernels(1 + copies.kernels, copies.passes);

@@ -55,6 +55,29 @@ EagerKernels eager_latent_rotary(std::int64_t turned, bool backward) {
   return {12, {turned * (kRead + kSlices), turned * (kWritten + kZeros)}};
 }
 
+// Of queries and of keys; one fused kernel turns both.
+EagerKernels eager_scaled_rotary(std::int64_t turned, bool backward) {
+  if (!backward) return beyond(turned, 2 * 6, 2 + 1 + 2 + 2 + 4 + 2, 2 + 1 + 2 + 2 + 2 + 2, {2, 2});
+  return beyond(turned, 2 * 10, (2 + 2 + 1 + 2 + 4) + (2 + 4), (2 + 2 + 1 + 2 + 2) + (2 + 2 + 2 + 2), {2, 2});
+}
+
+EagerKernels eager_clamps(std::int64_t elements, bool backward) {
+  if (!backward) return {3, {elements * (2 + 2), elements * (2 + 2)}};
+  return {3, {elements * (4 + 2), elements * (2 + 2)}};
+}
+
+EagerKernels eager_expert_bias(std::int64_t elements, std::int64_t experts) {
+  return beyond(elements, 2 * experts + 1, 4 + 2, 2 + 2 + 2, {2, 2});
+}
+
+EagerKernels eager_expert_bias_backward(std::int64_t elements, std::int64_t experts) {
+  return beyond(elements, 2 * experts + 1, 2 + 2 + 2, 2 + 2, {2, 0});
+}
+
+EagerKernels eager_expert_bias_weights(std::int64_t elements, std::int64_t experts) {
+  return beyond(elements, 2 * experts, 2 + 2, 2, {2, 0});
+}
+
 // Means over the ranks: of a later step half of them have all queries and half of the keys, the others half of the
 // queries and all keys.
 EagerKernels eager_ring(std::int64_t queries, std::int64_t keys, std::int64_t ranks, bool compiled, bool backward) {

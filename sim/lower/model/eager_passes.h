@@ -43,6 +43,29 @@ EagerKernels eager_rotary(std::int64_t turned, std::int64_t keys, std::int64_t c
 // for the slices of even, of odd and of no columns, and their sums. Beyond the copies that put heads together.
 EagerKernels eager_latent_rotary(std::int64_t turned, bool backward);
 
+// Rotary embedding of `turned` elements of queries and keys in 16 bits as Megatron-Core's chain, which it is where yarn
+// scales what it turns (NVIDIA/Megatron-LM core_v0.14.0 megatron/core/models/common/embeddings/rope_utils.py,
+// apply_rotary_pos_emb: "mscale is not supported by TE's fused RoPE"; _apply_rotary_pos_emb_bshd): times the cosine;
+// half of it negated and joined with the other, times the sine; the sum, and its copy beside nothing. Backward each
+// product again, the negation, its join and the sum of the two ways; zeros and a copy for the slice of all columns,
+// zeros for that of none, and their sum. Beyond the one kernel that reads and writes it.
+EagerKernels eager_scaled_rotary(std::int64_t turned, bool backward);
+
+// gpt-oss's clamps of `elements` of gates and what they gate, in 16 bits, as Megatron-Core's chain before the kernel of
+// its activation (megatron/core/fusions/fused_bias_geglu.py, weighted_bias_quick_geglu_impl with clamp_value): each
+// half clamped, and both joined. Backward a mask of either half's gradient, by what was clamped, and their join. Left
+// out: the clamped copy, which is kept beside what was clamped.
+EagerKernels eager_clamps(std::int64_t elements, bool backward);
+
+// The bias behind experts' second product, times each row's weight, of `elements` of rows in 16 bits and `experts` of
+// this rank (megatron/core/transformer/moe/experts.py, TEGroupedMLP._apply_bias: torch.cat of t + b * p of each
+// expert): a product, a sum and their join; back the product of gradient and weights, its sum over rows, and the join
+// of the split's gradients; and for the weights the product of gradient and bias and its sum over columns. Beyond the
+// one kernel that reads and writes the rows, and those that read their gradient.
+EagerKernels eager_expert_bias(std::int64_t elements, std::int64_t experts);
+EagerKernels eager_expert_bias_backward(std::int64_t elements, std::int64_t experts);
+EagerKernels eager_expert_bias_weights(std::int64_t elements, std::int64_t experts);
+
 // Ring attention as PyTorch has it (pytorch/pytorch, release 2.6, torch/distributed/tensor/experimental/_attention.py:
 // _SDPAMerger, _templated_ring_attention and its backward) over `ranks`, of `queries` elements of a rank's queries and
 // `keys` of its keys, and as many of values, of all heads. Keys and values are made contiguous and joined in one

@@ -1,8 +1,8 @@
 // Biases of experts' products (experts.h). Frameworks that multiply in Transformer Engine add the first one in the
 // product's kernel (our Performer by one of its own); where weights multiply outputs within the experts, the second one
-// is multiplied too and added by kernels of its own (megatron/core/transformer/moe/experts.py,
-// TEGroupedMLP._apply_bias).
+// is multiplied too and added by kernels of its own, an expert's each where products are (eager_passes.h).
 #include "sim/lower/model/block_parameters.h"
+#include "sim/lower/model/eager_passes.h"
 #include "sim/lower/model/experts.h"
 
 namespace rehearse::lower {
@@ -42,6 +42,15 @@ void ExpertBranch::add_bias(const std::string& what, BufferId y, std::int64_t n)
   if (bias.weighted) reads.push_back({row_weights_});
   s_.builder.op(name_ + "." + what + ".bias", bias, c_.compute, reads, {{y}});
   if (!c_.profile().measured_host && !bias.weighted) s_.builder.takes_no_kernel({});
+  if (adds_each_bias(bias)) takes(eager_expert_bias(bias.rows * n, bias.groups));
+}
+
+bool ExpertBranch::adds_each_bias(const GroupedBias& bias) const {
+  return bias.weighted && c_.profile().launches_each_expert && !in_product();
+}
+
+void ExpertBranch::takes(const EagerKernels& chain) {
+  s_.builder.takes_kernels(chain.kernels, chain.passes);
 }
 
 void ExpertBranch::bias_backward(const std::string& what, BufferId dy, std::int64_t n) {
@@ -53,6 +62,7 @@ void ExpertBranch::bias_backward(const std::string& what, BufferId dy, std::int6
   if (bias.weighted) reads.push_back({row_weights_});
   reads.push_back({to});
   s_.builder.op(name_ + "." + what + ".bias.backward", bias, c_.compute, reads, {{to}});
+  if (adds_each_bias(bias)) takes(eager_expert_bias_backward(bias.rows * n, bias.groups));
   s_.parameters.gradient_done(b);
 }
 
@@ -62,6 +72,7 @@ void ExpertBranch::bias_weights_backward(BufferId d_down) {
   std::vector<Operand> reads = with_loads({{d_down}, {s_.parameters.value(down_b_)}});
   reads.push_back({d_row_weights_});
   s_.builder.op(name_ + ".down.bias.weights", bias, c_.compute, reads, {{d_row_weights_}});
+  if (adds_each_bias(bias)) takes(eager_expert_bias_weights(bias.rows * m_.hidden, bias.groups));
 }
 
 }  // namespace rehearse::lower

@@ -2,6 +2,7 @@
 
 #include "sim/lower/model/activation_fn.h"
 #include "sim/lower/model/block_parameters.h"
+#include "sim/lower/model/eager_passes.h"
 #include "sim/plan/expert_loads.h"
 
 namespace rehearse::lower {
@@ -252,7 +253,14 @@ void ExpertBranch::activate() {
   std::vector<Operand> reads{{up_}};
   if (weighs_here()) reads.push_back({row_weights_});
   s_.builder.op(name_ + ".activation.forward", shape, c_.compute, reads, {{activation_}});
+  clamps_apart(false);
   if (in_product()) s_.builder.takes_no_kernel({});  // of what the product has on the chip
+}
+
+void ExpertBranch::clamps_apart(bool backward) {
+  if (m_.activation != model::ActivationKind::swiglu_oai || !c_.profile().clamps_apart || in_product()) return;
+  const EagerKernels clamps = eager_clamps(expert_rows() * 2 * width(), backward);
+  s_.builder.takes_kernels(1 + clamps.kernels, clamps.passes);
 }
 
 // What backward reads of the activation and was not kept. Frameworks widen in the kernel that reads it.
@@ -455,6 +463,7 @@ BufferId ExpertBranch::activation_backward(BufferId d_act) {
     reads.push_back({row_weights_}), writes.push_back({d_row_weights_});
   }
   b.op(name_ + ".activation.backward", shape, c_.compute, reads, writes);
+  clamps_apart(true);
   if (in_product()) b.takes_no_kernel({b.buffer(up_).bytes(), 0});
   return d_up;
 }

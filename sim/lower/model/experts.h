@@ -24,6 +24,8 @@
 
 namespace rehearse::lower {
 
+struct EagerKernels;
+
 class ExpertBranch : public FeedForward {
  public:
   // `prefix`: the block's name.
@@ -107,6 +109,8 @@ class ExpertBranch : public FeedForward {
   // Whether activations and their casts are made inside products (plan.fused_experts).
   bool in_product() const { return fp8_.on() && c_.plan().fused_experts; }
   void is_cast_in_product();
+  // Clamps of swiglu_oai that are kernels of their own, beside the activation's that was added last.
+  void clamps_apart(bool backward);
   void route(bool again);
   // Rows go to experts, and their gradients, in 8 bits (training.fp8_dispatch).
   bool sends_eight_bits() const { return fp8_.on() && c_.scenario.training.fp8_dispatch && !sorts_here(); }
@@ -131,6 +135,8 @@ class ExpertBranch : public FeedForward {
   // Adds to the bias's gradient.
   void bias_backward(const std::string& what, BufferId dy, std::int64_t n);
   // Of the weights that multiply the second product's bias too; d_down is the gradient behind it.
+  bool adds_each_bias(const program::GroupedBias& bias) const;
+  void takes(const EagerKernels& chain);
   void bias_weights_backward(BufferId d_down);
   // Tokens' rows as they are sent: themselves, or a copy in 8 bits.
   BufferId as_sent(const std::string& name, BufferId rows);

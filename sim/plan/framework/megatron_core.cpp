@@ -44,6 +44,11 @@ FrameworkProfile megatron_core_profile() {
       "fused_latent_rope: until core_v0.12.0 transformer_config.py refuses apply_rope_fusion with "
       "multi_latent_attention, later it is experimental (core/fusions/fused_mla_yarn_rope_apply.py) and the training "
       "script leaves it out (NVIDIA/Megatron-LM#1411)",
+      "fused_scaled_rope: apply_rope_fusion is given up where yarn scales "
+      "(core/models/common/embeddings/rope_utils.py, "
+      "mscale != 1); gpt-oss has no mscale of its own, so 1 + 0.1 ln 32 (NVIDIA-NeMo/Megatron-Bridge@0e4d6ed6 "
+      "src/megatron/bridge/models/gpt_oss/gpt_oss_bridge.py, yarn_mscale None; yarn_rotary_pos_embedding.py)",
+      "clamps_apart: core/fusions/fused_bias_geglu.py, weighted_bias_quick_geglu_impl with clamp_value",
       "CUDA graphs: each layer's forward and backward (--cuda-graph-impl), or all of a step but the optimizer "
       "(full_iteration); core/transformer/cuda_graphs.py",
       "training.deterministic: fused cross entropy refused and NCCL_ALGO asked for (megatron/training/arguments.py), "
@@ -54,7 +59,8 @@ FrameworkProfile megatron_core_profile() {
       "first weights as megatron-2021 (megatron/training/training.py, get_model)",
   };
   p.attention = model::AttentionKind::cudnn;
-  p.fused_residual_gradient = p.fused_latent_rope = false;
+  p.fused_residual_gradient = p.fused_latent_rope = p.fused_scaled_rope = false;
+  p.clamps_apart = true;
   p.overlap_grad_reduce = p.overlap_param_gather = false;
   p.bucket = Bytes(std::int64_t{160'000'000});  // of fp32 gradients
   p.bucket_per_replica = Bytes(std::int64_t{4'000'000});

@@ -107,6 +107,61 @@ TEST(EagerPasses, RotaryEmbeddingIsComplexAndHeadsGetTheirOwnKeys) {
   EXPECT_EQ(own.bytes("layer0.attention.rope"), kTokens * 8 * kHeadDim * 20) << "a head's own keys are not copied";
 }
 
+// Megatron-Core's, where yarn scales what it turns; a kernel of its own elsewhere.
+TEST(EagerPasses, WhatYarnScalesIsTurnedByAChainInMegatron) {
+  const auto step = [](const std::string& framework, const std::string& scaling) {
+    return TorchStep({"framework=" + framework, "model.rope_scaling=" + scaling, "model.rope_factor=8",
+                      "model.rope_trained_len=16"});
+  };
+  const TorchStep chain = step("megatron-core", "yarn"), one = step("rehearse", "yarn");
+  // Cosine 2 + 2 bytes, negation of a half 1 + 1, join 2 + 2, sine 2 + 2, sum 4 + 2, copy 2 + 2.
+  EXPECT_EQ(chain.bytes("layer0.attention.rope"), kTurned * 24);
+  EXPECT_EQ(one.bytes("layer0.attention.rope"), kTurned * 4);
+  EXPECT_EQ(chain.launches("layer0.attention.rope"), 2 * 6);
+  // Cosine, sine, negation, join, sum: 11 + 9; slices: copy 2 + 2, sum 4 + 2, zeros 2 and 2.
+  EXPECT_EQ(chain.bytes("layer0.attention.rope.backward"), kTurned * (20 + 14));
+  EXPECT_EQ(step("nemo", "yarn").bytes("layer0.attention.rope"), kTurned * 24);
+  const TorchStep linear({"framework=megatron-core", "model.rope_scaling=linear", "model.rope_factor=8"});
+  EXPECT_EQ(linear.bytes("layer0.attention.rope"), kTurned * 4) << "turned by other angles, not scaled";
+}
+
+// Behind the second product of each expert, times the rows' weights.
+TEST(EagerPasses, BiasesOfExpertsAreAddedOneByOneInMegatron) {
+  const auto step = [](const std::string& framework) {
+    return TorchStep({"framework=" + framework, "model.family=moe", "model.experts=4", "model.experts_per_token=2",
+                      "model.expert_ffn_hidden=32", "model.capacity_factor=1", "model.bias=true",
+                      "plan.weigh_in_experts=true"});
+  };
+  const TorchStep chain = step("megatron-core"), one = step("rehearse");
+  const std::int64_t rows = kTokens * 2 * kHidden;
+  const auto more = [&](const std::string& op) { return chain.bytes(op) - one.bytes(op); };
+  // Product 2 bytes, sum 4 + 2, join 2 + 2, where one kernel has 2 + 2.
+  EXPECT_EQ(more("layer0.experts.down.bias"), rows * (12 - 4));
+  // Product 2 + 2, its sum 2, join of the split's gradients 2 + 2, where one kernel reads 2; weights: 2 + 2 and 2.
+  EXPECT_EQ(more("layer0.experts.down.bias.backward"), rows * (10 - 2));
+  EXPECT_EQ(more("layer0.experts.down.bias.weights"), rows * (6 - 2));
+  EXPECT_EQ(more("layer0.experts.up.bias"), 0) << "in the product's kernel";
+  EXPECT_EQ(chain.launches("layer0.experts.down.bias"), 2 * 4 + 1) << "of four experts, and the join";
+}
+
+// gpt-oss's activation of experts: Megatron-Core clamps before its kernel.
+TEST(EagerPasses, ClampsOfGatesAreKernelsOfTheirOwnInMegatron) {
+  const auto step = [](const std::string& framework, const std::string& activation) {
+    return TorchStep({"framework=" + framework, "model.family=moe", "model.experts=4", "model.experts_per_token=2",
+                      "model.expert_ffn_hidden=32", "model.capacity_factor=1", "model.activation=" + activation});
+  };
+  const TorchStep apart = step("megatron-core", "swiglu_oai"), one = step("rehearse", "swiglu_oai"),
+                  other = step("megatron-core", "swiglu");
+  const std::int64_t gates = kTokens * 2 * 2 * 32;
+  const auto more = [&](const std::string& op) { return apart.bytes(op) - other.bytes(op); };
+  // Clamped 2 + 2 bytes and joined 2 + 2; back masked by what was clamped 4 + 2 and joined 2 + 2.
+  EXPECT_EQ(more("layer0.experts.activation.forward"), gates * 8);
+  EXPECT_EQ(more("layer0.experts.activation.backward"), gates * 10);
+  EXPECT_EQ(apart.launches("layer0.experts.activation.forward") - other.launches("layer0.experts.activation.forward"),
+            3);
+  EXPECT_EQ(one.launches("layer0.experts.activation.forward"), 1);
+}
+
 TEST(EagerPasses, CompiledBlocksFuseWhatLiesBetweenProducts) {
   const std::int64_t gate = kTokens * 96 * 2;
   EXPECT_EQ(eager().bytes("layer0.mlp.activation.forward"), gate * 5);
