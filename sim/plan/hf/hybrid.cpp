@@ -90,11 +90,8 @@ void nemotron_h(Config& c) {
 void mamba2(Config& c) {
   c.put("family", "llama", "model_type");
   const std::int64_t layers = c.shape("num_hidden_layers", "layers");
-  c.put("layer_pattern",
-        fmt::format("\"{}\"", std::string(static_cast<std::size_t>(
-                                              std::max<std::int64_t>(0, std::min<std::int64_t>(layers, 1 << 14))),
-                                          'M')),
-        "num_hidden_layers");
+  const auto mixers_alone = static_cast<std::size_t>(std::clamp<std::int64_t>(layers, 0, 1 << 14));
+  c.put("layer_pattern", std::string(mixers_alone, 'M'), "num_hidden_layers");
   c.shape("hidden_size", "hidden");
   c.shape("vocab_size", "vocab");
   c.put("max_seq_len", "2048", "model_type");

@@ -75,8 +75,9 @@ TEST(LlamaLikeRules, LayersOfOneBranch) {
   EXPECT_TRUE(has(only_hybrid("", "training: {documents: fixed, document_length: 16}\n"),
                   "training.documents: a mixer's states and convolution pass"));
   EXPECT_TRUE(has(only_hybrid("", "training: {lora_rank: 4}\n"), "training.lora_rank: adapters of the layers"));
-  EXPECT_TRUE(has(only_hybrid("kv_heads: 4, heads: 8", "cluster: {topology: dgx-a100, gpus: 8}\nplan: {tensor: 8}\n"),
-                  "plan.tensor: mamba_groups = 4 is not divisible by tensor = 8"));
+  EXPECT_TRUE(has(only("layer_pattern: \"M-*M\", mamba_heads: 8, mamba_groups: 2",
+                       "cluster: {topology: dgx-a100, gpus: 4}\nplan: {tensor: 4}\n"),
+                  "plan.tensor: mamba_groups = 2 is not divisible by tensor = 4"));
 }
 
 TEST(LlamaLikeRules, WhatDoesNotGoTogether) {
