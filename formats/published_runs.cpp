@@ -278,6 +278,8 @@ PublishedRun PublishedRules::convert(const RunColumns& published) const {
     if (!rule.missing.empty()) run.missing = rule.missing;
     if (!rule.skip.empty() && run.reason.empty()) run.reason = rule.skip;
   }
+  if (run.software == run.source && keys.has("framework"))
+    run.assumed.push_back(fmt::format("the framework, {}, as the row names its software", keys.text("framework")));
   if (!run.reason.empty()) return run;
   run.reason = missing_of(row, keys);
   if (!run.reason.empty()) return run;

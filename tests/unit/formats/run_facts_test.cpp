@@ -74,7 +74,8 @@ TEST(RunFacts, WithoutASourceOrWithAnUnknownKeyTheyAreRefused) {
   };
   EXPECT_NE(problem("  - when: {model: a}\n    columns: {vocab: 1}\n").find("from"), std::string::npos);
   EXPECT_NE(problem("  - when: {model: a}\n    from: b\n").find("columns"), std::string::npos);
-  EXPECT_NE(problem("  - when: {model: a}\n    columns: {vocab: 1}\n    form: b\n").find("form"), std::string::npos);
+  EXPECT_NE(problem("  - when: {model: a}\n    columns: {vocab: 1}\n    from: b\n    form: c\n").find("form"),
+            std::string::npos);
 }
 
 PublishedRules shipped() {
@@ -134,6 +135,7 @@ TEST(RunFacts, NamedModelsHaveTheirShapeWhoeverRanThem) {
   for (const char* line : {"  layers: 80", "  hidden: 8192", "  kv_heads: 8", "  ffn_hidden: 28672", "  vocab: 32000",
                            "framework: torch-fsdp2", "  seq_len: 4096"})
     EXPECT_TRUE(has(run, line)) << line << run.scenario;
+  EXPECT_EQ(run.assumed.back(), "the framework, torch-fsdp2, as the row names its software");
   row["model"] = "Llama2-71B";
   EXPECT_EQ(converted(row).reason, "the number of layers is not given");
 }
