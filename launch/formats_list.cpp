@@ -43,7 +43,7 @@ bool says_ranks_or_nccl(const formats::ShellScript& script) {
 
 Imported import_environment(const std::string& file, const formats::ShellScript& script, const ImportHints& hints) {
   Taken taken(file, settings_of(script), "--");
-  take_ranks(taken);
+  take_ranks(taken, hints, starts_deepspeed(script));
   pinned_collectives(taken);
   for (const std::string& line : script.passed_over) taken.ignore(one_line(line));
   taken.assume("a plan of whole replicas: the program that is started says nothing of it here");

@@ -28,8 +28,11 @@ bool of_model(const std::string& key) {
   return key.starts_with("model.");
 }
 
-// Whether `key` is `name` but for a slip or two of the hand. Short words that differ are other words.
+// Whether `key` is `name` but for a slip or two of the hand, or its first words: "tensor-model-parallel". Short words
+// that differ are other words.
 bool slip_of(std::string_view key, std::string_view name) {
+  if (name.size() > key.size() && name.starts_with(key) && (name[key.size()] == '-' || name[key.size()] == '_'))
+    return std::count_if(key.begin(), key.end(), [](char c) { return c == '-' || c == '_'; }) >= 1;
   constexpr std::size_t kLong = 8, kShort = 4;
   const std::size_t letters = name.size() - (name.rfind('.') + 1);  // of the last part
   const std::size_t most = letters >= kLong ? 2 : letters >= kShort ? 1 : 0;

@@ -99,27 +99,54 @@ std::vector<Setting> settings_of(const ShellScript& script) {
   return best;
 }
 
-void take_ranks(Taken& taken) {
+bool starts_deepspeed(const ShellScript& script) {
+  return std::any_of(script.commands.begin(), script.commands.end(), [](const ShellCommand& command) {
+    return std::any_of(command.words.begin(), command.words.end(), [](const ShellWord& word) {
+      return word.text == "deepspeed" || word.text.ends_with("/deepspeed") || word.text == "deepspeed.launcher.runner";
+    });
+  });
+}
+
+void take_ranks(Taken& taken, const ImportHints& hints, bool by_deepspeed) {
   // The first of each that there is: torchrun's, deepspeed's, Slurm's.
-  const Setting *ranks = nullptr, *nodes = nullptr;
+  const Setting* ranks = nullptr;
   std::optional<std::int64_t> a_node, node_count;
-  const auto first = [&](std::initializer_list<const char*> keys, const Setting*& from) {
+  const auto first = [&](std::initializer_list<const char*> keys, const Setting** from) {
     std::optional<std::int64_t> value;
+    const char* unset = nullptr;  // of those that are there, one whose variable has no value
     for (const char* key : keys) {
       if (!taken.has(key)) continue;
       const Setting* setting = taken.find(key);
-      if (value || (!setting->unset.empty() && (setting->values.empty() || setting->values[0].empty()))) continue;
+      if (value) continue;
+      if (!setting->unset.empty() && (setting->values.empty() || setting->values[0].empty())) {
+        if (unset == nullptr) unset = key;
+        continue;
+      }
       if (!setting->values.empty() && setting->values[0].find_first_not_of("0123456789") != std::string::npos) {
         taken.ignore(fmt::format("{} {}", key, one_line(setting->values[0])));  // "gpu", "auto", "1:4"
         continue;
       }
       value = taken.integer(key);
-      from = setting;
+      if (from != nullptr) *from = setting;
     }
+    if (!value && unset != nullptr && hints.gpus == 0) taken.integer(unset);  // an error at its place
     return value;
   };
-  a_node = first({"nproc-per-node", "num-gpus", "sbatch-gpus-per-node", "sbatch-ntasks-per-node"}, ranks);
-  node_count = first({"nnodes", "num-nodes", "sbatch-nodes"}, nodes);
+  if (by_deepspeed) {
+    a_node = first({"nproc-per-node", "num-gpus", "sbatch-gpus-per-node", "sbatch-ntasks-per-node"}, &ranks);
+    node_count = first({"nnodes", "num-nodes", "sbatch-nodes"}, nullptr);
+  } else {
+    a_node = first({"nproc-per-node", "sbatch-gpus-per-node", "sbatch-ntasks-per-node"}, &ranks);
+    node_count = first({"nnodes", "sbatch-nodes"}, nullptr);
+    for (const char* key : {"num-gpus", "num-nodes"})
+      if (taken.has(key)) {
+        const Setting* own = taken.find(key);
+        taken.ignore(
+            one_line(fmt::format("--{} {} (line {}): of the program itself, which may mean all or those of a "
+                                 "node (--gpus)",
+                                 key, own->values.empty() ? "" : own->values[0], own->line)));
+      }
+  }
   if (!a_node) return;
   if (!node_count) taken.assume("one node, since the file gives no number of them");
   const double product = static_cast<double>(*a_node) * static_cast<double>(node_count.value_or(1));
