@@ -54,8 +54,18 @@ Exported export_pytorchjob(const plan::Scenario& scenario, std::int64_t gpus_a_n
 bool is_megatron(const formats::ShellScript& script);
 Imported import_megatron(const std::string& file, const formats::ShellScript& script, const ImportHints& hints);
 
-// Settings of a command's words: "--a 1 2", "--a=1", bare flags; '_' in a name is '-'.
+// Keys of plan, precision and gradients that Megatron-Core's fields give, by the names of Megatron-LM's arguments.
+void take_megatron_plan(Taken& taken);
+// Batch, length and learning rate.
+void take_megatron_training(Taken& taken);
+
+// A command with the words of its `eval "a b"` and `bash -c "a b"`.
+formats::ShellCommand parted_command(const formats::ShellCommand& command);
+// Settings of a command's words: "--a 1 2", "--a=1", bare flags, whose '_' in a name is '-'; "-a 1", "a.b=1" as they
+// are.
 std::vector<Setting> settings_of(const formats::ShellCommand& command);
+// Variables and directives of Slurm.
+std::vector<Setting> environment_of(const formats::ShellScript& script);
 // The command of the script with most flags that `known` takes, variables and directives as settings beside it:
 // "NCCL_ALGO", "nodes". Words of `bash -c "..."` and eval are parted.
 std::vector<Setting> settings_of(const formats::ShellScript& script);

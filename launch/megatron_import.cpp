@@ -335,32 +335,12 @@ void take_fused_experts(Taken& taken) {
 
 }  // namespace
 
-Imported import_megatron(const std::string& file, const formats::ShellScript& script, const ImportHints& hints) {
-  Taken taken(file, settings_of(script), "--");
-  take_ranks(taken, hints, starts_deepspeed(script));
-  if (hints.model.empty()) take_megatron_model(taken);
-  for (const FieldRow& row : megatron_model_rows()) taken.has(row.theirs);  // so that a slip is told
+void take_megatron_plan(Taken& taken) {
   for (const FieldRow& row : megatron_plan_rows()) taken.row(row);
-  for (const FieldRow& row : megatron_training_rows()) {
-    if (row.theirs == "lr-decay-style") {
-      const auto style = taken.text("lr-decay-style");
-      if (!style) {
-        taken.assume("a constant learning rate, not --lr-decay-style linear, Megatron-LM's default");
-        continue;
-      }
-      if (*style != "constant" && *style != "cosine") {
-        taken.assume(fmt::format("a constant learning rate, not --lr-decay-style {}", one_line(*style)));
-        continue;
-      }
-    }
-    taken.row(row);
-  }
-  take_cosine_end(taken);
   take_schedule(taken);
   take_zero(taken);
   take_recompute(taken);
   take_precision(taken);
-  take_optimizer(taken);
   take_expert_plan(taken);
   take_fused_experts(taken);
   if (taken.flag("multi-latent-attention")) {
@@ -379,6 +359,33 @@ Imported import_megatron(const std::string& file, const formats::ShellScript& sc
         taken.value_of("training.grad_dtype") != "bf16" && taken.value_of("training.grad_dtype") != "fp16";
     taken.put("plan.bucket", fmt::format("{}B", *elements * (full ? 4 : 2)), taken.find("ddp-bucket-size"));
   }
+}
+
+void take_megatron_training(Taken& taken) {
+  for (const FieldRow& row : megatron_training_rows()) {
+    if (row.theirs == "lr-decay-style") {
+      const auto style = taken.text("lr-decay-style");
+      if (!style) continue;
+      if (*style != "constant" && *style != "cosine") {
+        taken.assume(fmt::format("a constant learning rate, not --lr-decay-style {}", one_line(*style)));
+        continue;
+      }
+    }
+    taken.row(row);
+  }
+  take_cosine_end(taken);
+}
+
+Imported import_megatron(const std::string& file, const formats::ShellScript& script, const ImportHints& hints) {
+  Taken taken(file, settings_of(script), "--");
+  take_ranks(taken, hints, starts_deepspeed(script));
+  if (hints.model.empty()) take_megatron_model(taken);
+  for (const FieldRow& row : megatron_model_rows()) taken.has(row.theirs);  // so that a slip is told
+  take_megatron_plan(taken);
+  if (!taken.has("lr-decay-style"))
+    taken.assume("a constant learning rate, not --lr-decay-style linear, Megatron-LM's default");
+  take_megatron_training(taken);
+  take_optimizer(taken);
   pinned_collectives(taken);
   for (const std::string& line : script.passed_over) taken.ignore(one_line(line));
   for (const char* flag : {"use-mcore-models", "transformer-impl"}) taken.find(flag);

@@ -110,8 +110,11 @@ TEST(Layout, HasAsManyPartsAsVirtualStages) {
   EXPECT_TRUE(
       has(error_of(split + "--pipeline-model-parallel-layout 'Et*8|t*8|t*16L'\n"), "for 4 stages: it has 3 parts"));
   // DeepSeek-V3 on 4 stages with the module apart from the loss.
-  const Imported apart =
-      import_plan("x.sh", split + "--swiglu --mtp-num-layers 1 --pipeline-model-parallel-layout 'Et*4|(t*4|)*5t*8m|L'\n", {});
+  const Imported apart = import_plan("x.sh",
+                                     split +
+                                         "--swiglu --position-embedding-type rope --mtp-num-layers 1 "
+                                         "--pipeline-model-parallel-layout 'Et*4|(t*4|)*5t*8m|L'\n",
+                                     {});
   EXPECT_EQ(scenario_of(apart.scenario).plan.layers_per_stage, (std::vector<std::int64_t>{4, 4, 4, 4, 4, 4, 8, 0}));
   EXPECT_TRUE(has(lines(apart.report.assumed), "the modules of multi-token prediction on the last stage"));
 }
