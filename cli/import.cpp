@@ -68,6 +68,8 @@ int import_file(const ImportArguments& a) {
   const launch::Imported imported = launch::import_plan(a.file, text, {a.model, a.cluster, a.gpus, root});
   read_as_scenario(imported, a.file, root);
   for (const std::string& line : imported.report.used) note("rehearse: used " + line);
+  for (const std::string& line : imported.report.unmodelled)
+    note("rehearse: not modelled, and changes the step: " + line);
   for (const std::string& line : imported.report.ignored) note("rehearse: ignored " + line);
   for (const std::string& line : imported.report.assumed) note("rehearse: assumed " + line);
   if (a.out.empty()) {

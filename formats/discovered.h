@@ -55,6 +55,7 @@ struct DiscoveredFabric {
 // What a reader took, passed over and took for granted; lines for people.
 struct Report {
   std::vector<std::string> used, ignored, assumed;
+  std::vector<std::string> unmodelled;  // of what was passed over, what changes a step's time or memory
 };
 
 // What the user says where a file does not.

@@ -261,6 +261,7 @@ Imported import_accelerate(const std::string& file, const std::string& text, con
     taken.row({"plan.zero", "deepspeed_config.zero_stage", Mapped::integer, "2"});
     taken.row({"training.clip", "deepspeed_config.gradient_clipping", Mapped::number});
     take_deepspeed_offload(taken);
+    take_deepspeed_of_today(taken, hints);
     if (taken.has("deepspeed_config.deepspeed_config_file")) {
       taken.find("deepspeed_config.deepspeed_config_file");
       taken.assume("nothing of deepspeed_config_file: import that file, --gpus says how many ranks there are");

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "launch/document_settings.h"
+#include "sim/base/document.h"
 #include "sim/base/text_check.h"
 #include "sim/plan/cosine_end.h"
 
@@ -341,6 +342,49 @@ void take_ds_batch(Taken& taken, const ImportHints& hints) {
 
 }  // namespace
 
+namespace {
+
+// What a preset of scenarios/models says under `key`; "": nothing, or there is none that can be read.
+std::string preset_says(const ImportHints& hints, const char* key) {
+  if (hints.data_root.empty()) return "";
+  try {
+    Diagnostics unheard;
+    const Document document = Document::from_file(
+        fmt::format("{}/scenarios/models/{}.yaml", hints.data_root, hints.model.empty() ? kUsualModel : hints.model),
+        unheard);
+    const Node root = document.root();
+    return root.kind() == Node::Kind::mapping ? root.get(key).as_text().value_or("") : "";
+  } catch (const InputError&) {
+    return "";
+  }
+}
+
+}  // namespace
+
+void take_deepspeed_of_today(Taken& taken, const ImportHints& hints) {
+  const std::string family = preset_says(hints, "family");
+  const bool decoder = family == "gpt" || family == "llama" || family == "moe";
+  // transformers 4.48 and later, modeling_utils.py: sdpa where the model has it; eager with capped scores, with sinks,
+  // with slopes by distance and in T5, whose bias of positions is added to the scores.
+  const bool eager = !preset_says(hints, "attention_softcap").empty() ||
+                     preset_says(hints, "attention_sinks") == "true" || preset_says(hints, "position") == "alibi";
+  if ((decoder || family == "bert" || family == "vit") && !eager) {
+    taken.put_over("model.attention", "sdpa_flash", nullptr);
+    taken.assume(
+        "model.attention sdpa_flash: what transformers takes by default today, not the unfused attention of framework "
+        "deepspeed");
+  } else if (family != "cnn" && family != "mlp" && family != "custom") {
+    taken.assume("attention as framework deepspeed has it, unfused (model.attention)");
+  }
+  if (family == "llama" || family == "moe") {
+    taken.put_over("model.dropout", "0", nullptr);
+    taken.assume("model.dropout 0, as such models have it in transformers, not 0.1 of framework deepspeed");
+  }
+  taken.assume(
+      "the rest of framework deepspeed is DeepSpeed 0.6 of 2022 under Megatron-LM's kernels: its launch cost, fused "
+      "GELU, buckets and order of gathers; later versions, whose files are the same, may launch and overlap otherwise");
+}
+
 Imported import_deepspeed(const std::string& file, const std::string& text, const ImportHints& hints) {
   std::vector<std::string> autos;
   Taken taken(file, json_settings(file, text, autos), "");
@@ -350,6 +394,7 @@ Imported import_deepspeed(const std::string& file, const std::string& text, cons
   take_ds_offload(taken);
   take_ds_optimizer(taken);
   take_ds_batch(taken, hints);
+  take_deepspeed_of_today(taken, hints);
   return taken.finish("deepspeed", hints, kDeepspeedProfile);
 }
 

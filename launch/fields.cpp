@@ -169,7 +169,7 @@ const Setting* Taken::find(std::string_view key) {
 }
 
 void Taken::error(const Setting& at, std::string message, std::string hint) {
-  problems_.add({file_, at.line, at.column, prefix_of(at) + one_line(at.key), std::move(message), std::move(hint)});
+  problems_.add({file_, at.line, at.column, one_line(name_of(at)), std::move(message), std::move(hint)});
 }
 
 std::optional<std::string> Taken::text(std::string_view key) {
@@ -218,21 +218,32 @@ bool Taken::flag(std::string_view key) {
 }
 
 void Taken::used(const Setting& setting, const std::string& ours) {
+  if (setting.line == 0) return;
   std::string value;
-  for (const std::string& one : setting.values) {
-    if (value.size() > 60 || one.ends_with(".py")) break;  // the program that a launcher starts ends its options
-    value += " " + one;
-  }
-  report_.used.push_back(one_line(fmt::format("{}{}{}: {}", prefix_of(setting), setting.key, value, ours)));
+  if (setting.as.empty())
+    for (const std::string& one : setting.values) {
+      if (value.size() > 60 || one.ends_with(".py")) break;  // the program that a launcher starts ends its options
+      value += " " + one;
+    }
+  report_.used.push_back(one_line(fmt::format("{}{}: {}", name_of(setting), value, ours)));
 }
 
 void Taken::put(std::string_view key, std::string value, const Setting* from) {
   REHEARSE_CHECK(plan::find_key(key) != nullptr, "no key {}", key);
   if (from != nullptr) {
     used(*from, fmt::format("{} {}", key, value));
-    places_[std::string(key)] = {file_, from->line, from->column, "", prefix_of(*from) + one_line(from->key), ""};
+    places_[std::string(key)] = {file_, from->line, from->column, "", one_line(name_of(*from)), ""};
   }
   keys_[std::string(key)] = std::move(value);
+}
+
+void Taken::put_over(std::string_view key, std::string value, const Setting* from) {
+  put(key, value, from);
+  over_[std::string(key)] = std::move(value);
+}
+
+bool Taken::all_used() const {
+  return std::all_of(settings_.begin(), settings_.end(), [&](const Setting& one) { return used_.contains(&one); });
 }
 
 std::string Taken::value_of(std::string_view key) const {

@@ -38,7 +38,8 @@ struct Setting {
   std::string key;
   std::vector<std::string> values;
   int line = 0, column = 0;
-  std::string unset;  // a variable in the first value that has none
+  std::string unset;    // a variable in the first value that has none
+  std::string as = {};  // as the file has it, where that is another name: "-tp 2"
 };
 
 // What an export has said of a scenario.
@@ -85,6 +86,12 @@ class Taken {
 
   // A key of the scenario, with the value as a file would say it; `from`: what says so, nullptr: nothing in the file.
   void put(std::string_view key, std::string value, const Setting* from);
+  // A key of the model that is not its preset's.
+  void put_over(std::string_view key, std::string value, const Setting* from);
+  // A line of what was used, for what has no key; nothing for settings that stand at no line.
+  void used(const Setting& setting, const std::string& ours);
+  // Whether nothing is left that no key was taken from.
+  bool all_used() const;
   bool given(std::string_view key) const { return keys_.contains(std::string(key)); }
   std::string value_of(std::string_view key) const;
   void row(const FieldRow& row);
@@ -98,21 +105,32 @@ class Taken {
 
  private:
   bool holds(std::string_view key) const;
-  void used(const Setting& setting, const std::string& ours);
   void drop_gpudirect_where_refused(const std::string& topology, const std::string& data_root);
-  // Variables of the environment are no options.
-  std::string prefix_of(const Setting& s) const {
-    return s.key.starts_with("NCCL_") || s.key.starts_with("NVTE_") ? "" : prefix_;
+  // As people read it in the file. Variables of the environment are no options.
+  std::string name_of(const Setting& s) const {
+    if (!s.as.empty()) return s.as;
+    return (s.key.starts_with("NCCL_") || s.key.starts_with("NVTE_") ? "" : prefix_) + s.key;
   }
   std::string file_, prefix_;
   std::vector<Setting> settings_;
   std::set<const Setting*> used_;
   std::set<std::string, std::less<>> asked_;  // names that settings could have had
-  std::map<std::string, std::string> keys_;
+  std::map<std::string, std::string> keys_, over_;
   std::map<std::string, Diagnostic> places_;
   formats::Report report_;
   Diagnostics problems_;
 };
+
+// Whether a setting that no key has changes how long a step takes or what it holds; not so with the value that leaves
+// it off.
+bool changes_step(const Setting& setting);
+
+// The model of a file that names none.
+inline constexpr const char* kUsualModel = "llama2-7b";
+
+// Of framework deepspeed, a profile of 2022: what the programs of today that read such files run otherwise, as far as a
+// key has it, and the rest as assumed.
+void take_deepspeed_of_today(Taken& taken, const ImportHints& hints);
 
 // Whether a topology is said by its path, not by its name.
 bool names_file(std::string_view topology);

@@ -8,6 +8,7 @@
 #include "launch/document_settings.h"
 #include "launch/launch.h"
 #include "launch/megatron.h"
+#include "launch/nemo.h"
 #include "launch/torchrun.h"
 #include "launch/torchtitan.h"
 #include "sim/base/check.h"
@@ -43,10 +44,13 @@ bool says_ranks_or_nccl(const formats::ShellScript& script) {
 
 Imported import_environment(const std::string& file, const formats::ShellScript& script, const ImportHints& hints) {
   Taken taken(file, settings_of(script), "--");
-  take_ranks(taken);
+  take_ranks(taken, hints, starts_deepspeed(script));
   pinned_collectives(taken);
   for (const std::string& line : script.passed_over) taken.ignore(one_line(line));
-  taken.assume("a plan of whole replicas: the program that is started says nothing of it here");
+  taken.assume(taken.all_used()
+                   ? "a plan of whole replicas: nothing that is read here says how the model is split"
+                   : "a plan of whole replicas: the options listed as ignored are those of a program that is "
+                     "not known here, and are not read, whatever they say of the split");
   return taken.finish("environment", hints, "auto");
 }
 
@@ -87,6 +91,7 @@ Imported import_plan(const std::string& file, const std::string& text, const Imp
   if (begins_with_section(text)) return import_torchtitan(file, text, hints);
   if (has_line(text, "distributed_type:")) return import_accelerate(file, text, hints);
   const formats::ShellScript script = formats::read_shell_script(file, text);
+  if (is_nemo(script)) return import_nemo(file, script, hints);
   if (is_megatron(script)) return import_megatron(file, script, hints);
   if (says_ranks_or_nccl(script)) return import_environment(file, script, hints);
   throw InputError(

@@ -15,7 +15,6 @@
 namespace rehearse::launch {
 namespace {
 
-constexpr const char* kUsualModel = "llama2-7b";
 constexpr const char* kUsualCluster = "dgx-h100";
 
 // In single quotes of YAML.
@@ -28,8 +27,11 @@ bool of_model(const std::string& key) {
   return key.starts_with("model.");
 }
 
-// Whether `key` is `name` but for a slip or two of the hand. Short words that differ are other words.
+// Whether `key` is `name` but for a slip or two of the hand, or its first words: "tensor-model-parallel". Short words
+// that differ are other words.
 bool slip_of(std::string_view key, std::string_view name) {
+  if (name.size() > key.size() && name.starts_with(key) && (name[key.size()] == '-' || name[key.size()] == '_'))
+    return std::count_if(key.begin(), key.end(), [](char c) { return c == '-' || c == '_'; }) >= 1;
   constexpr std::size_t kLong = 8, kShort = 4;
   const std::size_t letters = name.size() - (name.rfind('.') + 1);  // of the last part
   const std::size_t most = letters >= kLong ? 2 : letters >= kShort ? 1 : 0;
@@ -80,7 +82,14 @@ Imported Taken::finish(std::string format, const ImportHints& hints, std::string
                [&](const std::string& name) { return !holds(name); });
   for (const Setting& setting : settings_) {
     if (used_.contains(&setting)) continue;
-    std::string text = fmt::format("{}{} (line {})", prefix_of(setting), setting.key, setting.line);
+    if (setting.line == 0) continue;
+    std::string text = fmt::format("{} (line {})", name_of(setting), setting.line);
+    if (changes_step(setting)) {
+      if (setting.as.empty() && !setting.values.empty())
+        text = fmt::format("{} {} (line {})", name_of(setting), setting.values.front(), setting.line);
+      report_.unmodelled.push_back(one_line(text));
+      continue;
+    }
     const auto meant = std::find_if(missing.begin(), missing.end(),
                                     [&](const std::string& name) { return slip_of(setting.key, name); });
     if (meant != missing.end()) text += fmt::format("; did you mean {}{}?", prefix_, *meant);
@@ -91,7 +100,7 @@ Imported Taken::finish(std::string format, const ImportHints& hints, std::string
   if (model.empty() && !shapes && given("model")) model = value_of("model");
   if (model.empty() && !shapes) {
     model = kUsualModel;
-    assume(fmt::format("the model {}, since the file names none (--model)", model));
+    assume(fmt::format("the model {}, since no option that is known here names one (--model)", model));
   }
   if (!model.empty())
     for (auto key = keys_.begin(); key != keys_.end();) key = of_model(key->first) ? keys_.erase(key) : std::next(key);
@@ -112,13 +121,19 @@ Imported Taken::finish(std::string format, const ImportHints& hints, std::string
       ranks *= static_cast<double>(std::max<std::int64_t>(degree, 1));
     }
     keys_["cluster.gpus"] = fmt::format("{}", static_cast<std::int64_t>(std::min(ranks, 1e6)));
-    assume(fmt::format("{} GPUs, one replica, since the file says nothing of nodes (--gpus)", keys_["cluster.gpus"]));
+    assume(
+        fmt::format("{} GPUs, one replica, since no option that is known here says how many nodes there are (--gpus)",
+                    keys_["cluster.gpus"]));
   }
   assume(fmt::format("framework: {}", framework));
   problems_.throw_if_any();
 
   std::string out = fmt::format("# Made by rehearse import from a file of the format {}.\nrehearse: 1\n", format);
-  if (!model.empty()) out += fmt::format("model: {}\n", yaml_quoted(model));
+  if (!model.empty() && over_.empty()) out += fmt::format("model: {}\n", yaml_quoted(model));
+  if (!model.empty() && !over_.empty()) {
+    out += fmt::format("model:\n  preset: {}\n", yaml_quoted(model));
+    for (const auto& [key, value] : over_) out += fmt::format("  {}: {}\n", key.substr(6), value);
+  }
   if (model.empty()) {
     out += "model:\n";
     for (const plan::Key& key : plan::keys())

@@ -108,7 +108,12 @@ void add_recompute(Said& said, std::vector<Argument>& out) {
     for (const auto& [key, is] : {std::pair{"plan.recompute_latent", p.recompute_latent},
                                   {"plan.recompute_norms", p.recompute_norms},
                                   {"plan.recompute_expert_activation", p.recompute_expert_activation}})
-      if (is) said.left_out(key, "whole layers are computed again");
+      if (is)
+        said.left_out(key, p.recompute_layers > 0
+                               ? fmt::format("true: --recompute-granularity full computes {} whole layers of a stage "
+                                             "again, and no modules of the others",
+                                             p.recompute_layers)
+                               : "true: whole layers are computed again");
     return;
   }
   if (p.recompute_layers > 0)

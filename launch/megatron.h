@@ -35,7 +35,11 @@ std::string megatron_trainer(const model::Model& model);
 void take_megatron_model(Taken& taken);
 // plan.layers_per_stage as --pipeline-model-parallel-layout has it, "Et*3|t*4|t*3L", and back; nothing if it is none.
 std::string pipeline_layout(const std::vector<std::int64_t>& layers, std::int64_t mtp_depth = 0);
-std::optional<std::vector<std::int64_t>> layers_of_layout(const std::string& layout);
+struct StageLayout {
+  std::vector<std::int64_t> layers;  // of each virtual stage, in the order of layers
+  bool modules_apart = false;        // multi-token prediction's are on a stage before the loss's
+};
+std::optional<StageLayout> layers_of_layout(const std::string& layout);
 
 // "  --flag value" a line, quoted for a shell.
 std::string argument_lines(const std::vector<Argument>& list);
@@ -52,12 +56,24 @@ Exported export_pytorchjob(const plan::Scenario& scenario, std::int64_t gpus_a_n
 bool is_megatron(const formats::ShellScript& script);
 Imported import_megatron(const std::string& file, const formats::ShellScript& script, const ImportHints& hints);
 
-// Settings of a command's words: "--a 1 2", "--a=1", bare flags; '_' in a name is '-'.
+// Keys of plan, precision and gradients that Megatron-Core's fields give, by the names of Megatron-LM's arguments.
+void take_megatron_plan(Taken& taken);
+// Batch, length and learning rate.
+void take_megatron_training(Taken& taken);
+
+// A command with the words of its `eval "a b"` and `bash -c "a b"`.
+formats::ShellCommand parted_command(const formats::ShellCommand& command);
+// Settings of a command's words: "--a 1 2", "--a=1", bare flags, whose '_' in a name is '-'; "-a 1", "a.b=1" as they
+// are.
 std::vector<Setting> settings_of(const formats::ShellCommand& command);
+// Variables and directives of Slurm.
+std::vector<Setting> environment_of(const formats::ShellScript& script);
 // The command of the script with most flags that `known` takes, variables and directives as settings beside it:
 // "NCCL_ALGO", "nodes". Words of `bash -c "..."` and eval are parted.
 std::vector<Setting> settings_of(const formats::ShellScript& script);
+// Whether DeepSpeed's launcher starts the program, whose --num_gpus are those of a node.
+bool starts_deepspeed(const formats::ShellScript& script);
 // cluster.gpus, by torchrun's, deepspeed's, srun's and sbatch's options.
-void take_ranks(Taken& taken);
+void take_ranks(Taken& taken, const ImportHints& hints, bool by_deepspeed);
 
 }  // namespace rehearse::launch

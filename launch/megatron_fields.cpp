@@ -48,9 +48,34 @@ const std::vector<FieldRow>& expert_rows() {
        {{"softmax", "softmax"}, {"sigmoid", "sigmoid"}}},
       {"model.expert_groups", "moe-router-num-groups", Mapped::integer, "1"},
       {"model.aux_loss", "moe-aux-loss-coeff", Mapped::number, "0"},
-      {"model.capacity_factor", "moe-expert-capacity-factor", Mapped::number, "0"},
   };
   return rows;
+}
+
+const FieldRow& capacity_row() {
+  static const FieldRow row = {"model.capacity_factor", "moe-expert-capacity-factor", Mapped::number, "0"};
+  return row;
+}
+
+// A capacity without --moe-pad-expert-input-to-capacity drops what is above it and pads nothing: an expert has as many
+// rows as come to it, at most tokens x experts_per_token / experts x factor
+// (megatron/core/transformer/moe/moe_utils.py, topk_softmax_with_capacity; token_dispatcher.py waits for the counts
+// then). With even routing that are the rows of dropless experts from a factor of 1 on. A negative one is none
+// (transformer_config.py, __post_init__).
+void take_capacity(Taken& taken) {
+  const bool padded = taken.flag("moe-pad-expert-input-to-capacity");
+  const FieldRow& row = capacity_row();
+  const auto factor = taken.number(row.theirs);
+  if (!factor || padded) return taken.row(row);
+  taken.put(row.ours, "0", nullptr);
+  if (*factor < 0) return;
+  std::string of_even = "of which even routing has none";
+  if (*factor < 1)
+    of_even = fmt::format("{:.0f}% of them even with even routing, which are not left out", 100 * (1 - *factor));
+  taken.assume(
+      fmt::format("experts without a capacity (model.capacity_factor 0): --{} {} without "
+                  "--moe-pad-expert-input-to-capacity pads nothing, and drops only rows above it, {}",
+                  row.theirs, *factor, of_even));
 }
 
 const std::vector<FieldRow>& latent_rows() {
@@ -182,6 +207,7 @@ const std::vector<FieldRow>& prediction_rows() {
 
 void add_experts(Said& said, const model::Model& m, std::vector<Argument>& out) {
   add_rows(said, expert_rows(), out);
+  add_rows(said, {capacity_row()}, out);
   if (m.experts_per_token == 2) out.push_back({"moe-router-topk", "2"});
   out.push_back({"moe-grouped-gemm", ""});
   const plan::ExpertDispatch dispatch = said.scenario().plan.expert_dispatch;
@@ -440,7 +466,7 @@ void take_megatron_model(Taken& taken) {
   if (hybrid) take_mixers(taken);
   if (!experts) return;
   for (const FieldRow& row : expert_rows()) taken.row(row);
-  taken.flag("moe-pad-expert-input-to-capacity");
+  take_capacity(taken);
   if (!taken.given("model.expert_ffn_hidden"))
     taken.put("model.expert_ffn_hidden", taken.value_of("model.ffn_hidden"), taken.find("ffn-hidden-size"));
   taken.row({"model.groups_per_token", "moe-router-group-topk", Mapped::integer});
@@ -476,35 +502,68 @@ std::string pipeline_layout(const std::vector<std::int64_t>& layers, std::int64_
   return out + std::string(static_cast<std::size_t>(mtp_depth), 'm') + "L";
 }
 
-std::optional<std::vector<std::int64_t>> layers_of_layout(const std::string& layout) {
-  std::vector<std::int64_t> layers(1);
-  bool embedding = false, loss = false, module = false;  // of multi-token prediction, with the loss
-  for (std::size_t at = 0; at < layout.size();) {
-    const char c = layout[at++];
-    if (loss && c != ' ') return std::nullopt;
-    if (module && c != 'm' && c != 'L' && c != ' ' && c != ',') return std::nullopt;
-    std::int64_t times = 1;
-    if (at < layout.size() && layout[at] == '*') {
-      const auto [end, error] = std::from_chars(layout.data() + at + 1, layout.data() + layout.size(), times);
-      if (error != std::errc() || times < 1 || times > 10'000) return std::nullopt;
-      at = static_cast<std::size_t>(end - layout.data());
+namespace {
+
+constexpr std::size_t kLongestLayout = 100'000;  // characters when written out
+
+// "*29" at `at`, and how far it goes; 0: none there.
+std::size_t times_at(std::string_view text, std::size_t at, std::size_t& times) {
+  if (at >= text.size() || text[at] != '*') return 0;
+  const auto [end, error] = std::from_chars(text.data() + at + 1, text.data() + text.size(), times);
+  if (error != std::errc() || times < 1 || times > kLongestLayout) return 0;
+  return static_cast<std::size_t>(end - text.data()) - at;
+}
+
+// "Et*3|(tt|)*2L" written out: "Ettt|tt|tt|L". As Megatron-Core reads it (pipeline_parallel_layer_layout.py,
+// parse_str_to_list): commas are nothing, (...)*n and then x*n repeat, brackets hold no brackets. Nothing: it is none.
+std::optional<std::string> written_out(std::string_view layout) {
+  std::string plain, unbracketed, out;
+  for (const char c : layout)
+    if (c != ',' && c != ' ') plain += c;
+  std::size_t times = 0;
+  for (std::size_t at = 0; at < plain.size();) {
+    if (plain[at] != '(') {
+      unbracketed += plain[at++];
+      continue;
     }
-    if (c == 'E' && !embedding && layers.size() == 1 && layers[0] == 0 && times == 1) {
-      embedding = true;
-    } else if (c == 'L' && embedding && times == 1) {
-      loss = true;
-    } else if (c == 'm' && embedding) {
-      module = true;
-    } else if (c == 't') {
-      layers.back() += times;
-    } else if (c == '|') {
-      for (std::int64_t i = 0; i < times; ++i) layers.push_back(0);
-    } else if (c != ',' && c != ' ') {
-      return std::nullopt;  // brackets, a decoder's own loss
-    }
-    if (layers.size() > 10'000 || layers.back() > 1'000'000) return std::nullopt;
+    const std::size_t close = plain.find_first_of("()", at + 1);
+    if (close == std::string::npos || plain[close] == '(' || close == at + 1) return std::nullopt;
+    const std::size_t step = times_at(plain, close + 1, times);
+    if (step == 0 || times * (close - at) + unbracketed.size() > kLongestLayout) return std::nullopt;
+    for (std::size_t i = 0; i < times; ++i) unbracketed += plain.substr(at + 1, close - at - 1);
+    at = close + 1 + step;
   }
-  return embedding && loss ? std::optional(layers) : std::nullopt;
+  for (std::size_t at = 0; at < unbracketed.size();) {
+    const char c = unbracketed[at++];
+    const std::size_t step = times_at(unbracketed, at, times);
+    if (step == 0) times = 1;
+    if (times + out.size() > kLongestLayout) return std::nullopt;
+    out += std::string(times, c);
+    at += step;
+  }
+  return out;
+}
+
+}  // namespace
+
+std::optional<StageLayout> layers_of_layout(const std::string& layout) {
+  const auto plain = written_out(layout);
+  if (!plain || !plain->starts_with('E') || !plain->ends_with('L')) return std::nullopt;
+  StageLayout out{{0}, false};
+  std::size_t of_modules = 0;  // the stage that has them, from 1
+  for (const char c : plain->substr(1, plain->size() - 2)) {
+    if (c == 't' && of_modules == 0)
+      ++out.layers.back();
+    else if (c == '|')
+      out.layers.push_back(0);
+    else if (c == 'm' && (of_modules == 0 || of_modules == out.layers.size()))
+      of_modules = out.layers.size();
+    else
+      return std::nullopt;  // a decoder's own loss, layers behind the modules, modules on several stages
+  }
+  out.modules_apart = of_modules > 0 && of_modules < out.layers.size();
+  if (out.layers.size() > 10'000) return std::nullopt;
+  return out;
 }
 
 }  // namespace rehearse::launch

@@ -15,10 +15,16 @@
 namespace rehearse::launch {
 bool is_megatron(const formats::ShellScript& script) {
   const std::vector<Setting> settings = settings_of(script);
-  return std::any_of(settings.begin(), settings.end(), [](const Setting& s) {
-    return s.key == "tensor-model-parallel-size" || s.key == "num-layers" || s.key == "micro-batch-size" ||
-           s.key == "pipeline-model-parallel-size";
-  });
+  const auto any = [&](std::initializer_list<std::string_view> keys) {
+    return std::any_of(settings.begin(), settings.end(),
+                       [&](const Setting& s) { return std::find(keys.begin(), keys.end(), s.key) != keys.end(); });
+  };
+  const auto is_program = [](const formats::ShellWord& word) { return word.text.ends_with("pretrain_gpt.py"); };
+  return any({"tensor-model-parallel-size", "num-layers", "micro-batch-size", "pipeline-model-parallel-size"}) ||
+         (any({"hidden-size"}) && any({"num-attention-heads"})) ||
+         std::any_of(script.commands.begin(), script.commands.end(), [&](const formats::ShellCommand& command) {
+           return std::any_of(command.words.begin(), command.words.end(), is_program);
+         });
 }
 
 namespace {
@@ -54,18 +60,30 @@ void take_schedule(Taken& taken) {
     else
       taken.error(*embedding, "is available together with --account-for-loss-in-pipeline-split alone");
   }
-  if (const auto layout = taken.text("pipeline-model-parallel-layout")) {
-    from = taken.find("pipeline-model-parallel-layout");
-    const auto layers = layers_of_layout(*layout);
-    if (!layers || static_cast<std::int64_t>(layers->size()) % stages != 0) {
-      taken.error(*from, fmt::format("{} is not available for {} stages", detail::shown(*layout), stages),
-                  "expected stages parted by |, as in Et*3|t*4|t*4|t*3L, without brackets and other layers");
+  if (const auto text = taken.text("pipeline-model-parallel-layout")) {
+    const Setting* at = taken.find("pipeline-model-parallel-layout");
+    const auto layout = layers_of_layout(*text);
+    const auto parts = layout ? static_cast<std::int64_t>(layout->layers.size()) : 0;
+    if (!layout || parts % stages != 0) {
+      taken.error(*at,
+                  fmt::format("{} is not available for {} stages{}", detail::shown(*text), stages,
+                              layout ? fmt::format(": it has {} parts", parts) : ""),
+                  "expected parts divided by |, as in Et*3|(tt|)*2t*3L: E first, L last, t a layer, m a module of "
+                  "multi-token prediction behind all layers");
+    } else if (from != nullptr && parts != stages * chunks) {
+      taken.error(*at, fmt::format("has {} parts, expected {} stages x {} virtual ones", parts, stages, chunks),
+                  fmt::format("--{} {}, or a layout of {}", from->key, parts / stages, stages * chunks));
     } else {
       std::string list;
-      for (const std::int64_t n : *layers) list += fmt::format("{}{}", list.empty() ? "" : ", ", n);
-      taken.put("plan.layers_per_stage", "[" + list + "]", from);
-      chunks = static_cast<std::int64_t>(layers->size()) / stages;
+      for (const std::int64_t n : layout->layers) list += fmt::format("{}{}", list.empty() ? "" : ", ", n);
+      taken.put("plan.layers_per_stage", "[" + list + "]", at);
+      chunks = parts / stages;
+      if (layout->modules_apart)
+        taken.assume(
+            "the modules of multi-token prediction on the last stage, with the loss, not on one before it as in "
+            "--pipeline-model-parallel-layout");
     }
+    from = at;
   }
   const auto first = taken.integer("decoder-first-pipeline-num-layers");
   const auto last = taken.integer("decoder-last-pipeline-num-layers");
@@ -93,6 +111,16 @@ void take_schedule(Taken& taken) {
   taken.put("plan.chunks", fmt::format("{}", chunks), from);
 }
 
+// What megatron/training/arguments.py, validate_args, asserts of --use-torch-fsdp2.
+void refuse_with_torch_fsdp2(Taken& taken, const Setting& at) {
+  for (const char* key : {"pipeline-model-parallel-size", "expert-model-parallel-size"})
+    if (const std::int64_t degree = degree_of(taken, key); degree > 1)
+      taken.error(at, fmt::format("Megatron-LM refuses it with --{} {}", key, degree),
+                  fmt::format("--use-megatron-fsdp, or --{} 1", key));
+  if (taken.flag("use-distributed-optimizer"))
+    taken.error(at, "Megatron-LM refuses it with --use-distributed-optimizer", "one of them");
+}
+
 void take_zero(Taken& taken) {
   const bool optimizer = taken.flag("use-distributed-optimizer");
   const Setting* at = taken.find("use-distributed-optimizer");
@@ -102,6 +130,7 @@ void take_zero(Taken& taken) {
                     : taken.has("use-torch-fsdp2") ? "use-torch-fsdp2"
                                                    : "use-custom-fsdp");
     const bool torch = taken.has("use-torch-fsdp2");
+    if (torch) refuse_with_torch_fsdp2(taken, *at);
     taken.find("ckpt-format");  // the one that it takes
     const std::string strategy =
         taken.text("data-parallel-sharding-strategy").value_or(torch ? "optim_grads_params" : "no_shard");
@@ -176,6 +205,8 @@ void take_precision(Taken& taken) {
   taken.find("fp4-recipe");
   if (taken.has("fp8-hybrid")) fp8 = taken.find("fp8-hybrid");
   const bool half = fp16 != nullptr, brain = bf16 != nullptr;
+  if (half && brain)  // validate_args: "assert not args.bf16"
+    return taken.error(*fp16, fmt::format("does not go with --bf16 of line {}", bf16->line), "one of them");
   taken.put("training.precision",
             fp4     ? "nvfp4"
             : fp8   ? "fp8"
@@ -304,31 +335,12 @@ void take_fused_experts(Taken& taken) {
 
 }  // namespace
 
-Imported import_megatron(const std::string& file, const formats::ShellScript& script, const ImportHints& hints) {
-  Taken taken(file, settings_of(script), "--");
-  take_ranks(taken);
-  if (hints.model.empty()) take_megatron_model(taken);
+void take_megatron_plan(Taken& taken) {
   for (const FieldRow& row : megatron_plan_rows()) taken.row(row);
-  for (const FieldRow& row : megatron_training_rows()) {
-    if (row.theirs == "lr-decay-style") {
-      const auto style = taken.text("lr-decay-style");
-      if (!style) {
-        taken.assume("a constant learning rate, not --lr-decay-style linear, Megatron-LM's default");
-        continue;
-      }
-      if (*style != "constant" && *style != "cosine") {
-        taken.assume(fmt::format("a constant learning rate, not --lr-decay-style {}", one_line(*style)));
-        continue;
-      }
-    }
-    taken.row(row);
-  }
-  take_cosine_end(taken);
   take_schedule(taken);
   take_zero(taken);
   take_recompute(taken);
   take_precision(taken);
-  take_optimizer(taken);
   take_expert_plan(taken);
   take_fused_experts(taken);
   if (taken.flag("multi-latent-attention")) {
@@ -347,6 +359,33 @@ Imported import_megatron(const std::string& file, const formats::ShellScript& sc
         taken.value_of("training.grad_dtype") != "bf16" && taken.value_of("training.grad_dtype") != "fp16";
     taken.put("plan.bucket", fmt::format("{}B", *elements * (full ? 4 : 2)), taken.find("ddp-bucket-size"));
   }
+}
+
+void take_megatron_training(Taken& taken) {
+  for (const FieldRow& row : megatron_training_rows()) {
+    if (row.theirs == "lr-decay-style") {
+      const auto style = taken.text("lr-decay-style");
+      if (!style) continue;
+      if (*style != "constant" && *style != "cosine") {
+        taken.assume(fmt::format("a constant learning rate, not --lr-decay-style {}", one_line(*style)));
+        continue;
+      }
+    }
+    taken.row(row);
+  }
+  take_cosine_end(taken);
+}
+
+Imported import_megatron(const std::string& file, const formats::ShellScript& script, const ImportHints& hints) {
+  Taken taken(file, settings_of(script), "--");
+  take_ranks(taken, hints, starts_deepspeed(script));
+  if (hints.model.empty()) take_megatron_model(taken);
+  for (const FieldRow& row : megatron_model_rows()) taken.has(row.theirs);  // so that a slip is told
+  take_megatron_plan(taken);
+  if (!taken.has("lr-decay-style"))
+    taken.assume("a constant learning rate, not --lr-decay-style linear, Megatron-LM's default");
+  take_megatron_training(taken);
+  take_optimizer(taken);
   pinned_collectives(taken);
   for (const std::string& line : script.passed_over) taken.ignore(one_line(line));
   for (const char* flag : {"use-mcore-models", "transformer-impl"}) taken.find(flag);

@@ -2,6 +2,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
+#include <iterator>
 
 #include "launch/megatron.h"
 
@@ -22,8 +24,31 @@ bool is_flag(const ShellWord& word) {
   return word.text.size() > 2 && word.text.starts_with("--") && word.text[2] != '-' && word.text[2] != '=';
 }
 
+// "-tp", not "-1".
+bool is_short(const ShellWord& word) {
+  return word.text.size() > 1 && word.text[0] == '-' && std::isalpha(static_cast<unsigned char>(word.text[1])) != 0;
+}
+
+// "a.b=1", as Hydra assigns; "+a.b=1" too.
+bool is_assignment(const ShellWord& word) {
+  const std::string name = word.text.substr(0, word.text.find('='));
+  if (name.size() == word.text.size() || name.find('.') == std::string::npos) return false;
+  return std::isalpha(static_cast<unsigned char>(name[name.find_first_not_of('+')])) != 0 &&
+         std::all_of(name.begin(), name.end(), [](char c) {
+           return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == '.' || c == '+';
+         });
+}
+
+// Those of long options and assignments.
+std::size_t long_count(const std::vector<Setting>& settings) {
+  return static_cast<std::size_t>(
+      std::count_if(settings.begin(), settings.end(), [](const Setting& one) { return !one.key.starts_with('-'); }));
+}
+
 // `eval "a b"` and `bash -c "a b"`: the text is a command of its own.
-ShellCommand parted(const ShellCommand& command) {
+}  // namespace
+
+ShellCommand parted_command(const ShellCommand& command) {
   ShellCommand out;
   const bool eval = command.words.front().text == "eval";
   for (std::size_t i = 0; i < command.words.size(); ++i) {
@@ -44,6 +69,8 @@ ShellCommand parted(const ShellCommand& command) {
   return out;
 }
 
+namespace {
+
 // Variables of the environment that a key may follow from.
 bool is_told(std::string_view name) {
   return name.starts_with("NCCL_") || name.starts_with("NVTE_");
@@ -53,16 +80,48 @@ bool is_told(std::string_view name) {
 
 std::vector<Setting> settings_of(const ShellCommand& command) {
   std::vector<Setting> list;
-  for (const ShellWord& word : command.words) {
-    if (is_flag(word)) {
+  bool open = false;  // whether a word may be a value
+  for (std::size_t i = 0; i < command.words.size(); ++i) {
+    const ShellWord& word = command.words[i];
+    const bool of_shell = word.text == "-c" && i > 0 && command.words[i - 1].text.ends_with("sh");
+    if (is_assignment(word)) {
+      const std::size_t equals = word.text.find('=');
+      list.push_back(
+          {word.text.substr(0, equals), {word.text.substr(equals + 1)}, word.line, word.column, word.unset, word.text});
+      open = false;
+    } else if (is_short(word)) {
+      open = !of_shell;
+      if (!of_shell) list.push_back({word.text, {}, word.line, word.column, word.unset, word.text});
+    } else if (is_flag(word)) {
+      open = true;
       const std::size_t equals = word.text.find('=');
       Setting setting{name_of(word.text.substr(0, equals)), {}, word.line, word.column, word.unset};
       if (equals != std::string::npos) setting.values.push_back(word.text.substr(equals + 1));
       list.push_back(std::move(setting));
-    } else if (!list.empty()) {
+    } else if (open) {
       if (list.back().values.empty()) list.back().unset = word.unset;
       list.back().values.push_back(word.text);
     }
+  }
+  return list;
+}
+
+std::vector<Setting> environment_of(const ShellScript& script) {
+  std::vector<Setting> list;
+  for (const auto& [name, word] : script.variables)
+    if (is_told(name)) list.push_back({name, {word.text}, word.line, word.column, word.unset});
+  // NAME=value before a program's name, as `env` and launchers have it, is a word.
+  for (const ShellCommand& command : script.commands)
+    for (const ShellWord& word : command.words)
+      if (is_told(word.text))
+        if (const std::size_t equals = word.text.find('='); equals != std::string::npos)
+          list.push_back(
+              {word.text.substr(0, equals), {word.text.substr(equals + 1)}, word.line, word.column, word.unset});
+  for (const ShellWord& word : script.directives) {
+    const std::size_t equals = word.text.find('=');
+    if (!is_flag(word) || equals == std::string::npos) continue;
+    list.push_back(
+        {"sbatch-" + name_of(word.text.substr(0, equals)), {word.text.substr(equals + 1)}, word.line, word.column, ""});
   }
   return list;
 }
@@ -72,54 +131,68 @@ std::vector<Setting> settings_of(const ShellScript& script) {
   ShellCommand flags;
   std::vector<Setting> best;
   for (const ShellCommand& command : script.commands) {
-    const ShellCommand whole = parted(command);
+    const ShellCommand whole = parted_command(command);
     if (is_flag(whole.words.front())) {
       flags.words.insert(flags.words.end(), whole.words.begin(), whole.words.end());
       continue;
     }
     std::vector<Setting> settings = settings_of(whole);
-    if (settings.size() > best.size()) best = std::move(settings);
+    if (long_count(settings) > long_count(best)) best = std::move(settings);
   }
-  if (std::vector<Setting> alone = settings_of(flags); alone.size() > best.size()) best = std::move(alone);
-  for (const auto& [name, word] : script.variables)
-    if (is_told(name)) best.push_back({name, {word.text}, word.line, word.column, word.unset});
-  // NAME=value before a program's name, as `env` and launchers have it, is a word.
-  for (const ShellCommand& command : script.commands)
-    for (const ShellWord& word : command.words)
-      if (is_told(word.text))
-        if (const std::size_t equals = word.text.find('='); equals != std::string::npos)
-          best.push_back(
-              {word.text.substr(0, equals), {word.text.substr(equals + 1)}, word.line, word.column, word.unset});
-  for (const ShellWord& word : script.directives) {
-    const std::size_t equals = word.text.find('=');
-    if (!is_flag(word) || equals == std::string::npos) continue;
-    best.push_back(
-        {"sbatch-" + name_of(word.text.substr(0, equals)), {word.text.substr(equals + 1)}, word.line, word.column, ""});
-  }
+  if (std::vector<Setting> alone = settings_of(flags); long_count(alone) > long_count(best)) best = std::move(alone);
+  std::vector<Setting> beside = environment_of(script);
+  std::move(beside.begin(), beside.end(), std::back_inserter(best));
   return best;
 }
 
-void take_ranks(Taken& taken) {
+bool starts_deepspeed(const ShellScript& script) {
+  return std::any_of(script.commands.begin(), script.commands.end(), [](const ShellCommand& command) {
+    return std::any_of(command.words.begin(), command.words.end(), [](const ShellWord& word) {
+      return word.text == "deepspeed" || word.text.ends_with("/deepspeed") || word.text == "deepspeed.launcher.runner";
+    });
+  });
+}
+
+void take_ranks(Taken& taken, const ImportHints& hints, bool by_deepspeed) {
   // The first of each that there is: torchrun's, deepspeed's, Slurm's.
-  const Setting *ranks = nullptr, *nodes = nullptr;
+  const Setting* ranks = nullptr;
   std::optional<std::int64_t> a_node, node_count;
-  const auto first = [&](std::initializer_list<const char*> keys, const Setting*& from) {
+  const auto first = [&](std::initializer_list<const char*> keys, const Setting** from) {
     std::optional<std::int64_t> value;
+    const char* unset = nullptr;  // of those that are there, one whose variable has no value
     for (const char* key : keys) {
       if (!taken.has(key)) continue;
       const Setting* setting = taken.find(key);
-      if (value || (!setting->unset.empty() && (setting->values.empty() || setting->values[0].empty()))) continue;
+      if (value) continue;
+      if (!setting->unset.empty() && (setting->values.empty() || setting->values[0].empty())) {
+        if (unset == nullptr) unset = key;
+        continue;
+      }
       if (!setting->values.empty() && setting->values[0].find_first_not_of("0123456789") != std::string::npos) {
         taken.ignore(fmt::format("{} {}", key, one_line(setting->values[0])));  // "gpu", "auto", "1:4"
         continue;
       }
       value = taken.integer(key);
-      from = setting;
+      if (from != nullptr) *from = setting;
     }
+    if (!value && unset != nullptr && hints.gpus == 0) taken.integer(unset);  // an error at its place
     return value;
   };
-  a_node = first({"nproc-per-node", "num-gpus", "sbatch-gpus-per-node", "sbatch-ntasks-per-node"}, ranks);
-  node_count = first({"nnodes", "num-nodes", "sbatch-nodes"}, nodes);
+  if (by_deepspeed) {
+    a_node = first({"nproc-per-node", "num-gpus", "sbatch-gpus-per-node", "sbatch-ntasks-per-node"}, &ranks);
+    node_count = first({"nnodes", "num-nodes", "sbatch-nodes"}, nullptr);
+  } else {
+    a_node = first({"nproc-per-node", "sbatch-gpus-per-node", "sbatch-ntasks-per-node"}, &ranks);
+    node_count = first({"nnodes", "sbatch-nodes"}, nullptr);
+    for (const char* key : {"num-gpus", "num-nodes"})
+      if (taken.has(key)) {
+        const Setting* own = taken.find(key);
+        taken.ignore(
+            one_line(fmt::format("--{} {} (line {}): of the program itself, which may mean all or those of a "
+                                 "node (--gpus)",
+                                 key, own->values.empty() ? "" : own->values[0], own->line)));
+      }
+  }
   if (!a_node) return;
   if (!node_count) taken.assume("one node, since the file gives no number of them");
   const double product = static_cast<double>(*a_node) * static_cast<double>(node_count.value_or(1));

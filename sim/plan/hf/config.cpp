@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "sim/base/edit_distance.h"
 #include "sim/base/text_check.h"
 
 namespace rehearse::plan::hf {
@@ -113,6 +114,7 @@ void Config::derived_within(const std::vector<std::string>& path, std::string_vi
 }
 
 std::int64_t Config::shape(std::string_view hf, std::string_view ours) {
+  required_.emplace_back(hf);
   const auto value = integer_at(hf, 1);
   if (!value) {
     const std::vector<std::string> keys = file_.keys();
@@ -306,12 +308,21 @@ void Config::left_out(std::string_view hf, const std::string& what) {
 }
 
 void Config::finish(Translated& out) {
+  // A key that has to be there may be meant by one of much the same name; one that may be missing by a slip alone,
+  // since files have keys of other versions and of other programs.
+  constexpr std::size_t kSlip = 2;
   std::vector<std::string> absent, strange;
-  for (const std::string& key : taken_)
+  for (const std::string& key : required_)
     if (!file_.has(key)) absent.push_back(key);
   for (const std::string& key : file_.keys()) {
     if (known(key)) continue;
-    const std::string near = nearest(key, absent);
+    std::string near = nearest(key, absent);
+    if (near.empty()) {
+      const auto slip = std::find_if(taken_.begin(), taken_.end(), [&](const std::string& one) {
+        return !file_.has(one) && edit_distance(key, one) <= kSlip;
+      });
+      if (slip != taken_.end()) near = *slip;
+    }
     if (near.empty())
       strange.push_back(key);
     else

@@ -89,7 +89,7 @@ class Config {
   std::string kind_;
   Document& model_;
   // Every key that was asked for; those of them with a value to take.
-  std::vector<std::string> known_ = {"model_type", "architectures"}, taken_;
+  std::vector<std::string> known_ = {"model_type", "architectures"}, taken_, required_;
   std::set<std::vector<std::string>> asked_within_;
   std::map<std::string, std::int64_t, std::less<>> shapes_;
   std::vector<std::string> read_, assumed_, for_scenario_, left_out_;

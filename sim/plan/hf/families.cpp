@@ -16,12 +16,24 @@ struct Missing {
 };
 
 constexpr Missing kMissing[] = {
-    {"gemma3", "images and text in one model are not available: its text_config alone is of the kind gemma3_text"},
+    {"gemma3", "without its text_config, which alone is read"},
+    {"mistral3", "without its text_config, which alone is read"},
+    {"gemma3n", "its embeddings of each layer and branches that are predicted are not available"},
     {"mpt", "norms without biases and products behind clipped queries are not read yet"},
     {"qwen2_moe", "a gate of the shared expert is not available yet"},
     {"llama4", "without its text_config, which alone is read"},
     {"roberta", "an encoder without segments and a next sentence is not available yet"},
+    {"olmo2", "norms behind the branches without those before them, and of all queries and keys as one, are not there"},
+    {"olmo3", "norms behind the branches without those before them, and of all queries and keys as one, are not there"},
+    {"qwen3_next",
+     "layers of gated delta rules between those of attention, and a gate of attention, are not available"},
+    {"modernbert", "an encoder with rotated positions, windows in some layers and unpadded batches is not available"},
     {"mamba", "selective scans of the first Mamba are not available: mamba2 and nemotron_h are"},
+    {"falcon_mamba", "selective scans of the first Mamba are not available: mamba2 and nemotron_h are"},
+    {"jamba", "selective scans of the first Mamba are not available: mamba2 and nemotron_h are"},
+    {"bamba",
+     "layers of a state-space mixer and a gated feed-forward part are not available: mamba2 and nemotron_h are"},
+    {"zamba2", "attention that several layers share is not available: mamba2 and nemotron_h are"},
 };
 
 }  // namespace
@@ -64,6 +76,8 @@ const std::vector<Kind>& translated_kinds() {
       {"gpt_oss", "GptOssForCausalLM", gpt_oss},
       {"llama4_text", "Llama4ForCausalLM", llama4_text},
       {"glm4_moe", "Glm4MoeForCausalLM", glm4_moe},
+      {"glm4", "Glm4ForCausalLM", glm4},
+      {"smollm3", "SmolLM3ForCausalLM", smollm3},
       {"phi3", "Phi3ForCausalLM", phi3},
       {"cohere", "CohereForCausalLM", cohere},
       {"gemma", "GemmaForCausalLM", gemma},

@@ -17,8 +17,18 @@ void gated_by_gelu(Config& c) {
 }
 
 void of_all(Config& c, std::int64_t positions, std::int64_t key_heads, std::int64_t head_dim) {
-  widths(c, "llama", positions);
-  c.shape("intermediate_size", "ffn_hidden");
+  if (c.kind() == "gemma3_text") {  // whose files in models for images say only what is not Gemma3TextConfig's
+    c.put("family", "llama", "model_type");
+    c.shape_or("num_hidden_layers", "layers", 26);
+    c.shape_or("hidden_size", "hidden", 2304);
+    c.shape_or("num_attention_heads", "heads", 8);
+    c.shape_or("vocab_size", "vocab", 262208);
+    c.shape_or("max_position_embeddings", "max_seq_len", positions);
+    c.shape_or("intermediate_size", "ffn_hidden", 9216);
+  } else {
+    widths(c, "llama", positions);
+    c.shape("intermediate_size", "ffn_hidden");
+  }
   c.shape_or("num_key_value_heads", "kv_heads", key_heads);
   c.shape_or("head_dim", "head_dim", head_dim);
   gated_by_gelu(c);
@@ -63,6 +73,7 @@ void gemma2(Config& c) {
   c.shape_or("query_pre_attn_scalar", "query_scale", 256);
   caps(c, 50, 30);
   window(c, 4096);
+  c.no_matter({"sliding_window_size"}, "sliding_window says it");
   local_layers(c, 2);
   angles(c, 10000);
 }

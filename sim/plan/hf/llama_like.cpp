@@ -178,6 +178,39 @@ void deepseek_v3(Config& c) {
   deepseek(c, true);
 }
 
+// Llama with no rotated positions in every so many-th layer.
+void smollm3(Config& c) {
+  widths(c, "llama", 32768);
+  c.shape_or("intermediate_size", "ffn_hidden", 11008);
+  c.shape_or("num_key_value_heads", "kv_heads", 4);
+  c.shape_or("head_dim", "head_dim", "hidden_size / num_attention_heads");
+  silu(c);
+  llama_biases(c);
+  tied(c, true);
+  const std::int64_t nope = c.integer("no_rope_layer_interval", 4);
+  c.put("nope_every", fmt::format("{}", nope), "no_rope_layer_interval");
+  check_pattern(c, "no_rope_layers", nope, "model.nope_every", [](const std::string& word) { return word == "0"; });
+  c.require("use_sliding_window", false, false, "windows in the layers without rotated positions are not available");
+  c.no_matter({"sliding_window", "max_window_layers", "layer_types"}, "use_sliding_window is false");
+  c.for_scenario("attention_dropout", kDropout);
+  angles(c, 2e6);
+}
+
+// GLM-4-0414: norms behind the branches too, half of a head's columns turned, biases of queries, keys and values.
+void glm4(Config& c) {
+  widths(c, "llama", 131072);
+  c.shape_or("intermediate_size", "ffn_hidden", 13696);
+  c.shape_or("num_key_value_heads", "kv_heads", 2);
+  c.shape_or("head_dim", "head_dim", 128);
+  c.put("post_norms", "true", "model_type");
+  c.put("qkv_bias", c.flag("attention_bias", true) ? "true" : "false", "attention_bias");
+  silu(c);
+  tied(c, false);
+  rotation(c, "partial_rotary_factor", 0.5);
+  c.for_scenario("attention_dropout", kDropout);
+  angles(c, 10000);
+}
+
 void phi3(Config& c) {
   widths(c, "llama", 4096);
   c.shape("intermediate_size", "ffn_hidden");

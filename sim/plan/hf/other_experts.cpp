@@ -3,23 +3,6 @@
 
 namespace rehearse::plan::hf {
 
-namespace {
-
-// What a list says of each layer, if there is one: `every`-th ones are unlike the others. `is(word)`: whether it says
-// that of one.
-template <class Is>
-void check_pattern(Config& c, std::string_view key, std::int64_t every, const char* ours, const Is& is) {
-  const std::vector<std::string> words = c.words(key);
-  for (std::size_t i = 0; i < words.size(); ++i) {
-    const bool last = every > 0 && (static_cast<std::int64_t>(i) + 1) % every == 0;
-    if (is(words[i]) == last) continue;
-    return c.refuse(
-        key, fmt::format("'{}' of layer {}, expected every {}th layer alone to differ ({})", words[i], i, every, ours));
-  }
-}
-
-}  // namespace
-
 void gpt_oss(Config& c) {
   local_experts(c, 128, 4);
   c.shape_or("head_dim", "head_dim", 64);

@@ -55,6 +55,19 @@ inline void windowed_layers(Config& c) {
   if (full != types.end()) c.derived("layer_types", "full_attention_every", static_cast<std::int64_t>(every));
 }
 
+// What a list says of each layer, if there is one: `every`-th ones are unlike the others. `is(word)`: whether it says
+// that of one.
+template <class Is>
+void check_pattern(Config& c, std::string_view key, std::int64_t every, const char* ours, const Is& is) {
+  const std::vector<std::string> words = c.words(key);
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    const bool last = every > 0 && (static_cast<std::int64_t>(i) + 1) % every == 0;
+    if (is(words[i]) == last) continue;
+    return c.refuse(
+        key, fmt::format("'{}' of layer {}, expected every {}th layer alone to differ ({})", words[i], i, every, ours));
+  }
+}
+
 // rope_scaling, or rope_parameters, which has one for each kind of layer where these have bases of their own.
 std::vector<std::string> path_of_scaling(Config& c);
 
@@ -103,6 +116,8 @@ void qwen3(Config& c);
 void qwen3_moe(Config& c);
 void deepseek_v2(Config& c);
 void deepseek_v3(Config& c);
+void smollm3(Config& c);
+void glm4(Config& c);
 void phi3(Config& c);
 void cohere(Config& c);
 // other_experts.cpp

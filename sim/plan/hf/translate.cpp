@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "sim/base/edit_distance.h"
 #include "sim/base/text_check.h"
 #include "sim/plan/hf/families.h"
 
@@ -31,6 +32,17 @@ const Kind* find_kind(const std::string& model_type, const std::string& architec
   return nullptr;
 }
 
+// The kind that was meant by a slip; not another number of the same: Qwen 2 is not meant by Qwen 4.
+std::string meant_kind(const std::string& name) {
+  const auto letters = [](std::string text) {
+    std::erase_if(text, [](char c) { return c >= '0' && c <= '9'; });
+    return text;
+  };
+  const std::string near = nearest(name, kinds());
+  constexpr std::size_t kSlip = 2;
+  return near.empty() || edit_distance(name, near) > kSlip || letters(name) == letters(near) ? std::string() : near;
+}
+
 void refuse_kind(const Node& file, const std::string& model_type, const std::string& architecture) {
   if (const Node given = file.get("model_type"); given && !given.as_text())
     return given.error("expected text", "expected as in \"model_type\": \"llama\"");
@@ -44,14 +56,15 @@ void refuse_kind(const Node& file, const std::string& model_type, const std::str
   const std::string_view missing = missing_for(model_type);
   if (!missing.empty())
     return place.error(fmt::format("models of the kind {} cannot be read: {}", name, missing), known);
-  const std::string near = nearest(name, kinds());
+  const std::string near = meant_kind(name);
   place.error(fmt::format("models of the kind {} are not known", rehearse::detail::shown(name)),
               near.empty() ? known : fmt::format("did you mean '{}'? {}", near, known));
 }
 
-// Of a model for images and text its part for text, where that is a whole decoder of its own: Llama 4's.
+// Of a model for images and text its part for text, where that is a whole decoder of its own.
 bool reads_text_part(const Node& root) {
-  return root.get("model_type").as_text().value_or("") == "llama4" &&
+  const std::string kind = root.get("model_type").as_text().value_or("");
+  return (kind == "llama4" || kind == "gemma3" || kind == "mistral3") &&
          root.get("text_config").kind() == Node::Kind::mapping;
 }
 

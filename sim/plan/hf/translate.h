@@ -3,7 +3,7 @@
 // refused by name, with what is missing. The names of keys and what holds where one is missing are those of the
 // configuration classes of transformers 4.x (src/transformers/models/*/configuration_*.py) and of the files that
 // DeepSeek ships beside its models. Leaves out: weights, tokenizers; of files of one model in several parts all but
-// Llama 4's text_config are refused.
+// the text_config of Llama 4, Gemma 3 and Mistral 3 are refused.
 #pragma once
 
 #include <optional>

@@ -484,14 +484,32 @@ TEST(Export, TorchtitanSaysDeterministicToo) {
 
 TEST(Layout, IsReadAsItIsWritten) {
   using Layers = std::vector<std::int64_t>;
+  const auto read = [](const std::string& text) {
+    const auto layout = layers_of_layout(text);
+    return layout ? std::optional(layout->layers) : std::nullopt;
+  };
   for (const Layers& layers : {Layers{3, 4, 4, 3}, Layers{0, 2, 2, 0}, Layers{7}, Layers{1, 1}})
-    EXPECT_EQ(layers_of_layout(pipeline_layout(layers)), layers) << pipeline_layout(layers);
-  EXPECT_EQ(layers_of_layout("Et*3|tt|,t,tL"), (Layers{3, 2, 2}));
+    EXPECT_EQ(read(pipeline_layout(layers)), layers) << pipeline_layout(layers);
+  EXPECT_EQ(read("Et*3|tt|,t,tL"), (Layers{3, 2, 2}));
   EXPECT_EQ(pipeline_layout({3, 2}, 2), "Et*3|t*2mmL");  // modules of multi-token prediction, with the loss
-  EXPECT_EQ(layers_of_layout("Et*3|t*2mmL"), (Layers{3, 2}));
-  for (const char* wrong :
-       {"", "t|t", "Et|t", "E(t|)*2L", "Et|m|L", "mEtL", "EtL|t", "Et*0|tL", "Et*99999999|L", "EEtL"})
-    EXPECT_EQ(layers_of_layout(wrong), std::nullopt) << wrong;
+  EXPECT_EQ(read("Et*3|t*2mmL"), (Layers{3, 2}));
+  for (const char* wrong : {"", "t|t", "Et|t", "E(t|)L", "E(t(t|)*2)*2L", "E(t|*2L", "E()*2L", "mEtL", "EtL|t",
+                            "Et*0|tL", "Et*99999999|L", "EEtL", "Et|m|tL", "Etm|mL", "Etx|tL", "E(t*9999|)*9999L"})
+    EXPECT_EQ(read(wrong), std::nullopt) << wrong;
+}
+
+// The examples of Megatron-Core's own comments (pipeline_parallel_layer_layout.py, parse_str_to_list).
+TEST(Layout, BracketsRepeat) {
+  const auto layout = layers_of_layout("Et*3|(tt|)*29m|L");
+  ASSERT_TRUE(layout);
+  ASSERT_EQ(layout->layers.size(), 32U);
+  EXPECT_EQ(layout->layers[0], 3);
+  for (std::size_t i = 1; i < 30; ++i) EXPECT_EQ(layout->layers[i], 2) << i;
+  EXPECT_EQ(layout->layers[30], 0);
+  EXPECT_EQ(layout->layers[31], 0);
+  EXPECT_TRUE(layout->modules_apart);
+  EXPECT_EQ(layers_of_layout("E|(tt|t)*2,tL")->layers, (std::vector<std::int64_t>{0, 2, 3, 2}));
+  EXPECT_EQ(layers_of_layout("E(t*2|)*3L")->layers, (std::vector<std::int64_t>{2, 2, 2, 0}));
 }
 
 }  // namespace

@@ -9,68 +9,10 @@
 #include <sstream>
 
 #include "sim/plan/keys.h"
-#include "sim/plan/read_model.h"
-#include "tests/unit/plan/scenario_text.h"
+#include "tests/unit/plan/hf_files.h"
 
 namespace rehearse::plan {
 namespace {
-
-using model::Model;
-
-const std::string kFiles = std::string(REHEARSE_SOURCE_DIR) + "/tests/unit/plan/hf/";
-
-std::string contents(const std::string& name) {
-  std::ifstream file(kFiles + name + ".json");
-  std::ostringstream text;
-  text << file.rdbuf();
-  return text.str();
-}
-
-class HfTest : public testing::Test {
- protected:
-  Model read_value(const std::string& value) {
-    diagnostics_ = Diagnostics();
-    const Document scenario = Document::from_text("s.yaml", "model: " + value, diagnostics_);
-    return read_model(scenario.root().get("model"), *find_framework("rehearse"), REHEARSE_SOURCE_DIR, diagnostics_);
-  }
-  Model file(const std::string& name, const std::string& more = "") {
-    return read_value("{hf: '" + kFiles + name + ".json'" + more + "}");
-  }
-  // A file of this text instead.
-  std::string written(const std::string& text) const {
-    const std::string path = std::filesystem::path(scenario_file("")).replace_extension("json").string();
-    std::ofstream(path) << text;
-    return path;
-  }
-  Model text(const std::string& text, const std::string& more = "") {
-    path_ = written(text);
-    return read_value("{hf: '" + path_ + "'" + more + "}");
-  }
-  // One of the files with a piece replaced.
-  Model changed(const std::string& name, const std::string& from, const std::string& to) {
-    std::string all = contents(name);
-    const std::size_t at = all.find(from);
-    EXPECT_NE(at, std::string::npos) << from;
-    return text(all.replace(at, from.size(), to));
-  }
-  // "line:column: message (hint)" of the only problem, which is in the file.
-  std::string problem() const {
-    if (diagnostics_.list().size() != 1) return fmt::format("{} problems", diagnostics_.list().size());
-    const Diagnostic& d = diagnostics_.list().front();
-    EXPECT_EQ(d.file, path_);
-    return fmt::format("{}:{}: {}{}", d.line, d.column, d.message, d.hint.empty() ? "" : " (" + d.hint + ")");
-  }
-  bool says(const Model& model, const std::string& what) const {
-    return std::any_of(model.notes.begin(), model.notes.end(),
-                       [&](const std::string& note) { return note.find(what) != std::string::npos; });
-  }
-  void expect_sound() const {
-    for (const Diagnostic& d : diagnostics_.list()) ADD_FAILURE() << d.text();
-  }
-
-  Diagnostics diagnostics_;
-  std::string path_;
-};
 
 TEST_F(HfTest, CountsAreThoseOfTheCheckpoints) {
   struct Published {
@@ -111,6 +53,11 @@ TEST_F(HfTest, CountsAreThoseOfTheCheckpoints) {
       {"gemma-2b", 2'506'172'416},
       {"gemma-2-27b", 27'227'128'320},
       {"gemma-3-1b", 999'885'952},
+      {"gemma-3-4b",
+       4'300'079'472 - 416'866'032 - 2'950'272},  // text_config alone: less encoder and projector of images
+      {"mistral-small-3.1", 23'572'403'200},      // text_config alone, as Mistral Small 3
+      {"smollm3-3b", 3'075'098'624},
+      {"glm-4-9b", 9'400'279'040},
       {"t5-base", 222'903'552},
       {"t5-v1_1-base", 247'577'856},
       {"mt5-small", 300'176'768},

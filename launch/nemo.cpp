@@ -1,0 +1,510 @@
+// NVIDIA's NeMo on Megatron-Core: the options of Megatron-Bridge's scripts/performance (argument_parser.py there), and
+// assignments to a recipe's configuration as Hydra has them, "model.tensor_model_parallel_size=2" of Megatron-Bridge
+// and "trainer.strategy.tensor_model_parallel_size=2" of NeMo 2. Both are Megatron-Core's own fields, so that each is
+// said here as the argument of Megatron-LM that it is. What a command leaves to its recipe is not in the file.
+#include "launch/nemo.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cctype>
+#include <iterator>
+#include <map>
+
+#include "launch/megatron.h"
+#include "sim/base/text_check.h"
+
+namespace rehearse::launch {
+namespace {
+
+using formats::ShellCommand;
+using formats::ShellScript;
+using formats::ShellWord;
+using NemoWords = std::map<std::string_view, std::string_view>;
+
+// Short options of scripts/performance/argument_parser.py that say something of the plan.
+const NemoWords& short_options() {
+  static const NemoWords all = {
+      {"-m", "model_family_name"},
+      {"-mr", "model_recipe_name"},
+      {"-ng", "num_gpus"},
+      {"-gb", "global_batch_size"},
+      {"-mb", "micro_batch_size"},
+      {"-sl", "seq_length"},
+      {"-tp", "tensor_model_parallel_size"},
+      {"-pp", "pipeline_model_parallel_size"},
+      {"-cp", "context_parallel_size"},
+      {"-vp", "virtual_pipeline_model_parallel_size"},
+      {"-ep", "expert_model_parallel_size"},
+      {"-et", "expert_tensor_parallel_size"},
+      {"-gn", "gpus_per_node"},
+      {"-g", "gpu"},
+      {"-c", "compute_dtype"},
+      {"-rl", "recompute_num_layers"},
+  };
+  return all;
+}
+
+// Fields whose argument of Megatron-LM has another name than theirs with '-' for '_'.
+const NemoWords& renamed_fields() {
+  static const NemoWords all = {
+      {"virtual_pipeline_model_parallel_size", "num-virtual-stages-per-pipeline-rank"},
+      {"num_moe_experts", "num-experts"},
+      {"sequence_length", "seq-length"},
+      {"encoder_seq_length", "seq-length"},
+      {"bucket_size", "ddp-bucket-size"},
+      {"warmup_iters", "lr-warmup-iters"},
+      {"warmup_steps", "lr-warmup-iters"},
+      {"gradient_clip_val", "clip-grad"},
+      {"max_lr", "lr"},
+      {"num_nodes", "nnodes"},
+      {"devices", "nproc-per-node"},
+      {"moe_a2a_overlap", "overlap-moe-expert-parallel-comm"},
+  };
+  return all;
+}
+
+// Sections of a configuration whose fields are Megatron-Core's.
+bool known_section(std::string_view section) {
+  constexpr std::string_view kSections[] = {"model",        "model.config",     "train",
+                                            "data",         "dataset",          "ddp",
+                                            "comm_overlap", "optimizer",        "optim",
+                                            "optim.config", "scheduler",        "optim.lr_scheduler",
+                                            "trainer",      "trainer.strategy", "trainer.strategy.ddp"};
+  return std::find(std::begin(kSections), std::end(kSections), section) != std::end(kSections);
+}
+
+// A recipe's model as a preset of scenarios/models; "llama31_405b" is llama3.1-405b.
+const NemoWords& recipe_models() {
+  static const NemoWords all = {
+      {"llama2_7b", "llama2-7b"},
+      {"llama2_13b", "llama2-13b"},
+      {"llama2_70b", "llama2-70b"},
+      {"llama3_8b", "llama3-8b"},
+      {"llama3_8b_16k", "llama3-8b"},
+      {"llama3_8b_64k", "llama3-8b"},
+      {"llama3_8b_128k", "llama3-8b"},
+      {"llama3_70b", "llama3-70b"},
+      {"llama3_70b_16k", "llama3-70b"},
+      {"llama3_70b_64k", "llama3-70b"},
+      {"llama31_8b", "llama3.1-8b"},
+      {"llama31_70b", "llama3.1-70b"},
+      {"llama31_405b", "llama3.1-405b"},
+      {"llama32_1b", "llama3.2-1b"},
+      {"llama32_3b", "llama3.2-3b"},
+      {"deepseek_v2", "deepseek-v2"},
+      {"deepseek_v2_lite", "deepseek-v2-lite"},
+      {"deepseek_v3", "deepseek-v3"},
+      {"kimi_k2", "kimi-k2"},
+      {"gpt3_175b", "gpt3-175b"},
+      {"gpt_oss_20b", "gpt-oss-20b"},
+      {"gpt_oss_120b", "gpt-oss-120b"},
+      {"gemma_2b", "gemma-2b"},
+      {"gemma_7b", "gemma-7b"},
+      {"gemma2_2b", "gemma2-2b"},
+      {"gemma2_9b", "gemma2-9b"},
+      {"gemma2_27b", "gemma2-27b"},
+      {"gemma3_1b", "gemma3-1b"},
+      {"mistral_7b", "mistral-7b"},
+      {"mistral_nemo_12b", "mistral-nemo-12b"},
+      {"mixtral_8x7b", "mixtral-8x7b"},
+      {"mixtral_8x22b", "mixtral-8x22b"},
+      {"nemotron4_15b", "nemotron-4-15b"},
+      {"nemotron4_340b", "nemotron-4-340b"},
+      {"qwen25_500m", "qwen2.5-0.5b"},
+      {"qwen25_1p5b", "qwen2.5-1.5b"},
+      {"qwen25_7b", "qwen2.5-7b"},
+      {"qwen25_14b", "qwen2.5-14b"},
+      {"qwen25_32b", "qwen2.5-32b"},
+      {"qwen25_72b", "qwen2.5-72b"},
+      {"qwen3_600m", "qwen3-0.6b"},
+      {"qwen3_1p7b", "qwen3-1.7b"},
+      {"qwen3_4b", "qwen3-4b"},
+      {"qwen3_8b", "qwen3-8b"},
+      {"qwen3_14b", "qwen3-14b"},
+      {"qwen3_32b", "qwen3-32b"},
+      {"qwen3_30b_a3b", "qwen3-30b-a3b"},
+      {"qwen3_235b_a22b", "qwen3-235b-a22b"},
+      {"glm45_355b_a32b", "glm-4.5"},
+      {"glm45_air_106b_a12b", "glm-4.5-air"},
+  };
+  return all;
+}
+
+// --gpu as a topology.
+const NemoWords& gpu_topologies() {
+  static const NemoWords all = {{"h100", "dgx-h100"}, {"h200", "hgx-h200"},     {"b200", "hgx-b200"},
+                                {"b300", "hgx-b300"}, {"gb200", "gb200-nvl72"}, {"gb300", "gb300-nvl72"},
+                                {"a100", "dgx-a100"}};
+  return all;
+}
+
+std::string_view looked_up(const NemoWords& words, std::string_view key) {
+  const auto found = words.find(key);
+  return found == words.end() ? std::string_view() : found->second;
+}
+
+std::string flag_of(std::string_view field) {
+  if (const std::string_view other = looked_up(renamed_fields(), field); !other.empty()) return std::string(other);
+  std::string flag(field);
+  std::replace(flag.begin(), flag.end(), '_', '-');
+  return flag;
+}
+
+// "a.b=1", "+a.b=1", "lr=1": of "name=value" where the name is, and where it ends; 0: it is none.
+std::size_t name_end(std::string_view word) {
+  const std::size_t first = word.find_first_not_of('+');
+  const std::size_t equals = word.find('=');
+  if (first == std::string_view::npos || equals == std::string_view::npos || equals == first) return 0;
+  if (std::isalpha(static_cast<unsigned char>(word[first])) == 0) return 0;
+  const bool names =
+      std::all_of(word.begin() + static_cast<std::ptrdiff_t>(first), word.begin() + static_cast<std::ptrdiff_t>(equals),
+                  [](char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == '.'; });
+  return names ? equals : 0;
+}
+
+std::string unquoted(std::string_view text) {
+  if (text.size() >= 2 && (text.front() == '"' || text.front() == '\'') && text.back() == text.front())
+    text = text.substr(1, text.size() - 2);
+  return std::string(text);
+}
+
+struct NemoCommand {
+  ShellCommand command;
+  bool performance = false;  // scripts/performance of Megatron-Bridge
+  bool two = false;          // NeMo 2, by its command or its sections
+  std::string recipe;        // "llama3_8b"
+  ShellWord from = {};       // where the recipe is named
+};
+
+std::string base_name(std::string_view path) {
+  return std::string(path.substr(path.rfind('/') == std::string_view::npos ? 0 : path.rfind('/') + 1));
+}
+
+// "llama3_8b" of "pretrain_llama3_8b.py", "llama3_8b_pretrain_config" and "llama3_8b(num_nodes=2)".
+std::string recipe_of(std::string name) {
+  name = name.substr(0, name.find_first_of("(. "));
+  for (const std::string_view head : {"pretrain_", "finetune_"})
+    if (name.starts_with(head)) name.erase(0, head.size());
+  for (const std::string_view tail : {"_config", "_pretrain", "_sft", "_finetune", "_peft", "_lora"})
+    if (name.ends_with(tail)) name.erase(name.size() - tail.size());
+  return name;
+}
+
+bool is_option(const std::string& text, std::string_view name) {
+  return text == "--" + std::string(name) || text.starts_with("--" + std::string(name) + "=");
+}
+
+NemoCommand nemo_command(const ShellScript& script) {
+  NemoCommand best;
+  for (const ShellCommand& each : script.commands) {
+    NemoCommand one;
+    one.command = parted_command(each);
+    const std::vector<ShellWord>& words = one.command.words;
+    bool assigns = false;
+    for (std::size_t i = 0; i < words.size(); ++i) {
+      const std::string& text = words[i].text;
+      const ShellWord* next = i + 1 < words.size() ? &words[i + 1] : nullptr;
+      if (is_option(text, "model_recipe_name") || text == "-mr") one.performance = true;
+      if (next != nullptr && text == "nemo" && next->text == "llm") one.two = true;
+      for (const char* key : {"--model_recipe_name", "--recipe", "--factory", "-mr"}) {
+        const std::string start = std::string(key) + "=";
+        if (next != nullptr && text == key) one.recipe = recipe_of(unquoted(next->text)), one.from = *next;
+        if (text.starts_with(start)) one.recipe = recipe_of(unquoted(text.substr(start.size()))), one.from = words[i];
+      }
+      const std::string file = base_name(text);
+      if (one.recipe.empty() && file.ends_with(".py") && !looked_up(recipe_models(), recipe_of(file)).empty())
+        one.recipe = recipe_of(file), one.from = words[i];
+      const std::size_t equals = name_end(text);
+      if (equals == 0) continue;
+      const std::string name = text.substr(text.find_first_not_of('+'), equals - text.find_first_not_of('+'));
+      const std::size_t dot = name.rfind('.');
+      if (dot == std::string::npos || !known_section(std::string_view(name).substr(0, dot))) continue;
+      if (name.starts_with("trainer.strategy.")) one.two = true;
+      if (name.ends_with("_parallel_size") || name.ends_with("global_batch_size") || name.ends_with("micro_batch_size"))
+        assigns = true;
+    }
+    if (!one.performance && !one.two && !assigns) continue;
+    if (words.size() > best.command.words.size()) best = std::move(one);
+  }
+  return best;
+}
+
+// Settings of one word's kind; `text` is what stands in the file.
+Setting said(std::string key, std::vector<std::string> values, const ShellWord& at, std::string text) {
+  Setting setting{std::move(key), std::move(values), at.line, at.column, at.unset};
+  setting.as = std::move(text);
+  return setting;
+}
+
+class Translation {
+ public:
+  explicit Translation(const NemoCommand& nemo) : nemo_(nemo) {
+    factory();
+    assignments();
+    options();  // behind assignments: the program applies them later (scripts/performance/run_script.py)
+  }
+  std::vector<Setting> take() { return std::move(all_); }
+
+ private:
+  void add(std::string_view field, std::string value, const ShellWord& at, const std::string& text) {
+    if (value == "null" || value == "None") return all_.push_back(said("", {}, at, text));  // as without it
+    if (field == "compute_dtype" || field == "precision" || field == "mixed_precision")
+      return precision(value, at, text);
+    if (field == "grad_reduce_in_fp32") {
+      const bool yes = value == "True" || value == "true" || value == "1";
+      return all_.push_back(said(yes ? "accumulate-allreduce-grads-in-fp32" : "grad-reduce-in-bf16", {}, at, text));
+    }
+    if (field == "fp8_recipe" && text.starts_with('-')) {  // of 25.07 and 25.09, beside --compute_dtype fp8
+      static const NemoWords recipes = {{"ds", "delayed"}, {"cs", "tensorwise"}, {"mx", "mxfp8"}, {"ss", "blockwise"}};
+      if (const std::string_view known = looked_up(recipes, value); !known.empty()) value = known;
+    }
+    if (field == "recompute_modules") std::replace(value.begin(), value.end(), ',', ' ');
+    if (field == "recompute_num_layers" && text.starts_with("-")) {  // utils/overrides.py, _set_recompute_overrides
+      all_.push_back(said("recompute-granularity", {"full"}, at, text));
+      all_.push_back(said("recompute-method", {"block"}, at, text));
+    }
+    if (field == "recompute_modules" && text.starts_with("-"))
+      all_.push_back(said("recompute-granularity", {"selective"}, at, text));
+    if (field == "use_megatron_fsdp" && text.starts_with("-"))  // _set_megatron_fsdp_overrides
+      all_.push_back(said("data-parallel-sharding-strategy", {"optim_grads_params"}, at, text));
+    if (field == "moe_flex_dispatcher_backend" && text.starts_with("-"))
+      all_.push_back(said("moe-token-dispatcher-type", {"flex"}, at, text));
+    std::vector<std::string> values;
+    if (field == "recompute_modules") {
+      for (std::size_t from = value.find_first_not_of("[] \"'"); from != std::string::npos;
+           from = value.find_first_not_of("[] \"'", from)) {
+        const std::size_t end = std::min(value.find_first_of("[] \"'", from), value.size());
+        values.push_back(value.substr(from, end - from));
+        from = end;
+      }
+    } else {
+      values.push_back(std::move(value));
+    }
+    all_.push_back(said(flag_of(field), std::move(values), at, text));
+  }
+
+  // scripts/performance/utils/precision.py and megatron/bridge/training/mixed_precision.py, by either name.
+  void precision(const std::string& value, const ShellWord& at, const std::string& text) {
+    struct Kind {
+      std::string_view short_name, part;
+      const char *format, *recipe;
+      bool params;
+    };
+    constexpr Kind kKinds[] = {{"fp8_cs", "current_scaling", "hybrid", "tensorwise", true},
+                               {"fp8_mx", "mxfp8", "e4m3", "mxfp8", true},
+                               {"fp8_sc", "subchannel_scaling", "hybrid", "blockwise", false},
+                               {"fp8_ds", "delayed_scaling", "hybrid", "delayed", true},
+                               {"fp8", "fp8_mixed", "hybrid", "delayed", true}};
+    const bool half = value.starts_with("fp16") || value == "16-mixed" || value == "16";
+    if (value != "32" && value != "fp32") all_.push_back(said(half ? "fp16" : "bf16", {}, at, text));
+    if (value.find("nvfp4") != std::string::npos) return all_.push_back(said("fp4-format", {"e2m1"}, at, text));
+    for (const Kind& kind : kKinds) {
+      if (value != kind.short_name && value.find(kind.part) == std::string::npos) continue;
+      all_.push_back(said("fp8-format", {kind.format}, at, text));
+      all_.push_back(said("fp8-recipe", {kind.recipe}, at, text));
+      if (kind.params) all_.push_back(said("fp8-param-gather", {}, at, text));
+      return;
+    }
+  }
+
+  // "llama3_8b(num_nodes=2, num_gpus_per_node=8)", as NeMo 2 takes a recipe with its arguments.
+  void factory() {
+    const std::string& text = nemo_.from.text;
+    for (const auto& [argument, flag] : {std::pair{"num_nodes", "nnodes"}, {"num_gpus_per_node", "nproc-per-node"}}) {
+      const std::size_t at = text.find(std::string(argument) + "=");
+      if (text.find('(') == std::string::npos || at == std::string::npos) continue;
+      const std::size_t from = at + std::string_view(argument).size() + 1;
+      const std::size_t end = std::min(text.find_first_not_of("0123456789", from), text.size());
+      all_.push_back(said(flag, {text.substr(from, end - from)}, nemo_.from, text.substr(at, end - at)));
+    }
+  }
+
+  void assignments() {
+    for (const ShellWord& word : nemo_.command.words) {
+      const std::size_t equals = name_end(word.text), first = word.text.find_first_not_of('+');
+      if (equals == 0) continue;
+      const std::string name = word.text.substr(first, equals - first), value = unquoted(word.text.substr(equals + 1));
+      const std::size_t dot = name.rfind('.');
+      const bool known = dot != std::string::npos && known_section(std::string_view(name).substr(0, dot));
+      const std::string leaf = name.substr(dot == std::string::npos ? 0 : dot + 1);
+      if (known)
+        add(leaf, value, word, word.text);
+      else if (name == "mixed_precision")
+        precision(value, word, word.text);
+      else
+        all_.push_back(said(name, {value}, word, word.text));
+    }
+  }
+
+  // "--name value", "--name=value", "-tp 2"; what stands before the program is its launcher's, but is listed too.
+  void options() {
+    const std::vector<ShellWord>& words = nemo_.command.words;
+    for (std::size_t i = 0; i < words.size(); ++i) {
+      const std::string& text = words[i].text;
+      if (text == "-c" && i > 0 && words[i - 1].text.ends_with("sh")) continue;  // bash -c
+      if (text.size() < 3 - (text.starts_with("--") ? 0U : 1U) || text[0] != '-' ||
+          std::isalpha(static_cast<unsigned char>(text[text[1] == '-' ? 2 : 1])) == 0)
+        continue;
+      const std::size_t equals = text.starts_with("--") ? text.find('=') : std::string::npos;
+      std::vector<std::string> values;
+      if (equals != std::string::npos) values.push_back(text.substr(equals + 1));
+      std::size_t j = i + 1;
+      for (; equals == std::string::npos && j < words.size(); ++j) {
+        const std::string& next = words[j].text;
+        const bool number = next.size() > 1 && next[0] == '-' && std::isdigit(static_cast<unsigned char>(next[1])) != 0;
+        if ((next.starts_with('-') && !number) || name_end(next) != 0 || (!values.empty() && next.ends_with(".py")))
+          break;
+        values.push_back(next);
+      }
+      std::string shown = text.substr(0, equals);
+      if (!values.empty()) shown += " " + values[0];
+      std::string name =
+          text.starts_with("--") ? text.substr(2, equals == std::string::npos ? equals : equals - 2) : text;
+      if (const std::string_view long_name = looked_up(short_options(), name); !long_name.empty()) name = long_name;
+      ShellWord at = words[i];
+      if (equals == std::string::npos && !values.empty()) at.unset = words[i + 1].unset;
+      std::replace(name.begin() + (name.starts_with('-') ? 1 : 0), name.end(), '-', '_');
+      if (name.starts_with('-'))
+        all_.push_back(said(name, values, at, shown));
+      else
+        add(name, values.empty() ? "True" : values[0], at, shown);
+    }
+  }
+
+  const NemoCommand& nemo_;
+  std::vector<Setting> all_;
+};
+
+// What a later setting of the same name says otherwise.
+void note_overridden(const std::vector<Setting>& settings, Taken& taken) {
+  std::map<std::string, const Setting*> last;
+  for (const Setting& one : settings) {
+    const Setting*& before = last[one.key];
+    if (before != nullptr && !one.key.empty() && before->values != one.values)
+      taken.assume(one_line(fmt::format("{}, which the program applies after {}", one.as, before->as)));
+    before = &one;
+  }
+}
+
+// cluster.gpus: all of them by --num_gpus, or nodes x devices.
+void take_nemo_ranks(Taken& taken, const NemoCommand& nemo, const ImportHints& hints) {
+  if (taken.has("num-gpus")) {
+    taken.row({"cluster.gpus", "num-gpus"});
+    for (const char* key : {"nproc-per-node", "nnodes", "gpus-per-node", "sbatch-nodes", "sbatch-gpus-per-node",
+                            "sbatch-ntasks-per-node"})
+      taken.find(key);
+    return;
+  }
+  if (nemo.two && !taken.has("nproc-per-node") && taken.has("nnodes")) {
+    constexpr std::int64_t kDevices = 8;  // num_gpus_per_node of nemo/collections/llm/recipes
+    if (const auto nodes = taken.integer("nnodes"); nodes && *nodes >= 1 && *nodes <= 100'000)
+      taken.put("cluster.gpus", fmt::format("{}", *nodes * kDevices), taken.find("nnodes"));
+    return taken.assume("8 GPUs a node, as NeMo's recipes have them (trainer.devices)");
+  }
+  take_ranks(taken, hints, false);
+}
+
+// The model and the topology, where no hint says them.
+ImportHints take_nemo_names(Taken& taken, const NemoCommand& nemo, ImportHints hints) {
+  for (const char* key : {"model-family-name", "model-recipe-name", "recipe", "factory"}) taken.find(key);
+  if (!nemo.recipe.empty() && hints.model.empty()) {
+    const Setting at{"recipe", {}, nemo.from.line, nemo.from.column, "", nemo.from.text};
+    const std::string preset(looked_up(recipe_models(), nemo.recipe));
+    if (preset.empty()) {
+      std::vector<std::string> known;
+      for (const auto& [recipe, model] : recipe_models()) known.emplace_back(recipe);
+      const std::string near = nearest(nemo.recipe, known);
+      taken.error(at, fmt::format("there is no preset of the recipe {}", detail::shown(nemo.recipe)),
+                  near.empty() ? "name the model with --model" : fmt::format("did you mean '{}'? Or --model", near));
+    } else {
+      taken.used(at, "model " + preset);
+    }
+    hints.model = preset;
+  }
+  const auto gpu = taken.text("gpu");
+  if (!gpu || !hints.cluster.empty()) return hints;
+  hints.cluster = looked_up(gpu_topologies(), *gpu);
+  if (hints.cluster.empty())
+    taken.assume(fmt::format("another GPU than --gpu {}, of which there is no topology", one_line(*gpu)));
+  else
+    taken.used(*taken.find("gpu"), "cluster.topology " + hints.cluster);
+  return hints;
+}
+
+// Numbers of the model that a command changes, beside the recipe's.
+void take_model_changes(Taken& taken) {
+  for (const auto& [field, key] : {std::pair{"num-layers", "model.layers"},
+                                   {"hidden-size", "model.hidden"},
+                                   {"first-k-dense-replace", "model.dense_layers"},
+                                   {"mtp-num-layers", "model.mtp_depth"}})
+    if (const auto value = taken.integer(field)) taken.put_over(key, fmt::format("{}", *value), taken.find(field));
+  // megatron/bridge/training/utils/moe_token_drop.py: a capacity of 1, padded; false: none.
+  if (taken.has("use-tokendrop"))
+    taken.put_over("model.capacity_factor", taken.flag("use-tokendrop") ? "1" : "0", taken.find("use-tokendrop"));
+}
+
+// What recipes have where a command says nothing, and what is theirs alone.
+void add_recipe_defaults(std::vector<Setting>& settings, std::vector<std::string>& assumed) {
+  const auto has = [&](std::string_view key) {
+    return std::any_of(settings.begin(), settings.end(), [&](const Setting& one) { return one.key == key; });
+  };
+  const auto add = [&](const char* key) {
+    if (!has(key)) settings.push_back({key, {}, 0, 0, ""});
+  };
+  if (!has("bf16") && !has("fp16")) {
+    add("bf16");
+    assumed.emplace_back("bf16, as recipes have it where the command gives no precision");
+  }
+  for (const char* key : {"use-distributed-optimizer", "overlap-grad-reduce", "overlap-param-gather"}) add(key);
+  assumed.emplace_back(
+      "the distributed optimizer with reductions and gathers overlapped, as Megatron-Bridge's and NeMo's recipes have "
+      "it");
+  const auto tensor = std::find_if(settings.rbegin(), settings.rend(),
+                                   [](const Setting& one) { return one.key == "tensor-model-parallel-size"; });
+  if (tensor == settings.rend() || has("sequence-parallel")) return;
+  if (tensor->values == std::vector<std::string>{"1"}) return;
+  add("sequence-parallel");
+  assumed.emplace_back("sequence parallelism, which the program sets with tensor parallelism");
+}
+
+}  // namespace
+
+bool is_nemo(const ShellScript& script) {
+  return !nemo_command(script).command.words.empty();
+}
+
+Imported import_nemo(const std::string& file, const ShellScript& script, const ImportHints& hints) {
+  const NemoCommand nemo = nemo_command(script);
+  std::vector<Setting> settings = Translation(nemo).take(), beside = environment_of(script);
+  std::vector<std::string> assumed;
+  const std::vector<Setting> own = settings;
+  add_recipe_defaults(settings, assumed);
+  std::move(beside.begin(), beside.end(), std::back_inserter(settings));
+  Taken taken(file, std::move(settings), "--");
+  note_overridden(own, taken);
+  const ImportHints names = take_nemo_names(taken, nemo, hints);
+  take_nemo_ranks(taken, nemo, hints);
+  take_model_changes(taken);
+  take_megatron_plan(taken);
+  take_megatron_training(taken);
+  std::vector<std::string> left;
+  for (const auto& [flag, field] : {std::pair{"tensor-model-parallel-size", "tensor_model_parallel_size"},
+                                    {"pipeline-model-parallel-size", "pipeline_model_parallel_size"},
+                                    {"context-parallel-size", "context_parallel_size"},
+                                    {"expert-model-parallel-size", "expert_model_parallel_size"},
+                                    {"micro-batch-size", "micro_batch_size"},
+                                    {"global-batch-size", "global_batch_size"},
+                                    {"seq-length", "seq_length"}})
+    if (!taken.has(flag)) left.emplace_back(field);
+  for (std::string& line : assumed) taken.assume(std::move(line));
+  taken.assume(fmt::format(
+      "what the command leaves to its recipe{} is not in the file, and is this program's default here{}{}",
+      nemo.recipe.empty() ? "" : " " + one_line(nemo.recipe), left.empty() ? "" : ": ", fmt::join(left, ", ")));
+  pinned_collectives(taken);
+  for (const std::string& line : script.passed_over) taken.ignore(one_line(line));
+  return taken.finish("nemo", names, kMegatronProfile);
+}
+
+}  // namespace rehearse::launch

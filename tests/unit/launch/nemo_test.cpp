@@ -1,0 +1,198 @@
+// Commands of NeMo and Megatron-Bridge, programs that are not known, and options that change a step and have no key.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "launch/launch.h"
+#include "sim/model/model.h"
+#include "sim/plan/scenario.h"
+#include "tests/unit/launch/written.h"
+
+namespace rehearse::launch {
+namespace nemo {
+
+std::string lines(const std::vector<std::string>& list) {
+  std::string all;
+  for (const std::string& line : list) all += line + "\n";
+  return all;
+}
+
+bool has(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+Imported imported(const std::string& script, ImportHints hints = {}) {
+  if (hints.data_root.empty()) hints.data_root = REHEARSE_SOURCE_DIR;
+  return import_plan("x.sh", script, hints);
+}
+
+plan::Scenario scenario_of(const Imported& from) {
+  const Written scenario("nemo.yaml", from.scenario);
+  return plan::read_scenario(scenario.path, {}, REHEARSE_SOURCE_DIR);
+}
+
+std::string error_of(const std::string& script) {
+  try {
+    imported(script);
+  } catch (const InputError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+// The launcher's `srun`, long and short options of scripts/performance, and assignments, of which options are applied
+// later.
+TEST(Nemo, ReadsOptionsOfMegatronBridge) {
+  const Imported one = imported(
+      "#SBATCH --nodes=2\n"
+      "srun python scripts/performance/run_script.py --model_family_name llama --model_recipe_name llama3_8b --gpu "
+      "h100 "
+      "--num_gpus 16 -tp 2 -pp 1 -cp 2 -mb 1 -gb 128 -sl 8192 --compute_dtype fp8_cs -en "
+      "model.tensor_model_parallel_size=4 train.global_batch_size=128 model.recompute_granularity=full "
+      "model.recompute_method=block model.recompute_num_layers=3 logger.log_interval=1\n");
+  EXPECT_EQ(one.format, "nemo");
+  const plan::Scenario s = scenario_of(one);
+  EXPECT_EQ(s.model.name, "llama3-8b");
+  EXPECT_TRUE(has(one.scenario, "topology: 'dgx-h100'"));
+  EXPECT_EQ(s.cluster.gpus, 16);
+  EXPECT_EQ(s.plan.tensor, 2);
+  EXPECT_EQ(s.plan.context, 2);
+  EXPECT_EQ(s.plan.micro_batch, 1);
+  EXPECT_EQ(s.training.global_batch, 128);
+  EXPECT_EQ(s.training.seq_len, 8192);
+  EXPECT_EQ(s.training.precision, plan::Precision::fp8);
+  EXPECT_EQ(s.training.fp8_recipe, plan::Fp8Recipe::tensorwise);
+  EXPECT_TRUE(s.training.fp8_params);
+  EXPECT_EQ(s.plan.zero, 1);
+  EXPECT_TRUE(s.plan.sequence_parallel);
+  EXPECT_EQ(s.plan.recompute_layers, 3);
+  const std::string used = lines(one.report.used), assumed = lines(one.report.assumed);
+  EXPECT_TRUE(has(used, "-tp 2: plan.tensor 2\n")) << used;
+  EXPECT_TRUE(has(used, "--num_gpus 16: cluster.gpus 16\n")) << used;
+  EXPECT_TRUE(has(used, "--compute_dtype fp8_cs: training.precision fp8\n")) << used;
+  EXPECT_TRUE(has(assumed, "-tp 2, which the program applies after model.tensor_model_parallel_size=4")) << assumed;
+  EXPECT_FALSE(has(assumed, "says nothing")) << assumed;
+  for (const char* line : {"logger.log_interval=1 (line 2)\n", "-en (line 2)\n"})
+    EXPECT_TRUE(has(lines(one.report.ignored), line)) << lines(one.report.ignored);
+}
+
+TEST(Nemo, ReadsAssignmentsOfNemo2) {
+  const Imported two = imported(
+      "nemo llm pretrain --factory \"llama31_70b(num_nodes=4)\" trainer.devices=8 "
+      "trainer.strategy.tensor_model_parallel_size=4 trainer.strategy.pipeline_model_parallel_size=2 "
+      "trainer.strategy.virtual_pipeline_model_parallel_size=5 trainer.strategy.sequence_parallel=True "
+      "data.micro_batch_size=1 data.global_batch_size=64 data.seq_length=4096 trainer.max_steps=10 "
+      "optim.config.lr=3e-4\n");
+  const plan::Scenario s = scenario_of(two);
+  EXPECT_EQ(s.model.name, "llama3.1-70b");
+  EXPECT_EQ(s.cluster.gpus, 32);
+  EXPECT_EQ(s.plan.tensor, 4);
+  EXPECT_EQ(s.plan.pipeline, 2);
+  EXPECT_EQ(s.plan.chunks, 5);
+  EXPECT_EQ(s.training.global_batch, 64);
+  EXPECT_EQ(s.training.seq_len, 4096);
+  EXPECT_EQ(s.training.lr, 3e-4);
+  EXPECT_EQ(s.training.precision, plan::Precision::bf16);
+  EXPECT_TRUE(has(lines(two.report.ignored), "trainer.max_steps=10 (line 1)"));
+  EXPECT_TRUE(has(lines(two.report.assumed), "what the command leaves to its recipe llama31_70b is not in the file"));
+}
+
+TEST(Nemo, NamesModelsThatArePresets) {
+  EXPECT_TRUE(has(error_of("python run_script.py -m llama -mr llama3_9b -ng 8 -g h100\n"),
+                  "there is no preset of the recipe 'llama3_9b' (did you mean 'llama3_8b'? Or --model)"));
+  const std::string deepseek = "python setup_experiment.py -m deepseek -mr deepseek_v3 -ng 256 -g gb200 -c fp8_mx ";
+  const Imported all = imported(deepseek + "-ep 64 -pp 4 --use_tokendrop True --num_layers 16\n");
+  EXPECT_TRUE(has(all.scenario, "preset: 'deepseek-v3'\n")) << all.scenario;
+  EXPECT_TRUE(has(all.scenario, "capacity_factor: 1\n"));
+  EXPECT_TRUE(has(all.scenario, "layers: 16\n"));
+  EXPECT_TRUE(has(all.scenario, "topology: 'gb200-nvl72'\n"));
+  const plan::Scenario s = scenario_of(all);
+  EXPECT_EQ(s.training.fp8_recipe, plan::Fp8Recipe::mxfp8);
+  EXPECT_EQ(s.plan.expert, 64);
+  // Every recipe that is known has its preset.
+  std::ifstream source(std::string(REHEARSE_SOURCE_DIR) + "/launch/nemo.cpp");
+  std::string line;
+  bool within = false;
+  int found = 0;
+  while (std::getline(source, line)) {
+    if (has(line, "recipe_models() {")) within = true;
+    if (within && line == "}") break;
+    const std::size_t comma = line.find("\", \"");
+    if (!within || comma == std::string::npos) continue;
+    const std::string preset = line.substr(comma + 4, line.find('"', comma + 4) - comma - 4);
+    EXPECT_TRUE(std::filesystem::exists(std::string(REHEARSE_SOURCE_DIR) + "/scenarios/models/" + preset + ".yaml"))
+        << preset;
+    ++found;
+  }
+  EXPECT_GE(found, 40);
+}
+
+// A program that is not known: none of its options is another's value, none is lost, none is taken for ranks.
+TEST(Environment, ListsOptionsOfOtherPrograms) {
+  const Imported other =
+      imported("torchrun --nproc-per-node 8 --nnodes 2 train.py --num_gpus 16 -tp 2 --lr 1 a.b=3 --last x\n");
+  const std::string ignored = lines(other.report.ignored), assumed = lines(other.report.assumed);
+  EXPECT_EQ(other.format, "environment");
+  EXPECT_TRUE(has(other.scenario, "gpus: 16\n")) << other.scenario;
+  for (const char* line :
+       {"--num-gpus 16 (line 1)", "-tp (line 1)\n", "--lr (line 1)\n", "a.b=3 (line 1)\n", "--last (line 1)"})
+    EXPECT_TRUE(has(ignored, line)) << line << "\n" << ignored;
+  EXPECT_TRUE(has(assumed, "those of a program that is not known here")) << assumed;
+  EXPECT_FALSE(has(assumed, "says nothing of it")) << assumed;
+  EXPECT_TRUE(has(imported("deepspeed --num_gpus 8 --num_nodes 2 train.py\n").scenario, "gpus: 16\n"));
+  EXPECT_TRUE(has(lines(imported("torchrun --nproc-per-node 8 train.py\n").report.assumed),
+                  "nothing that is read here says how the model is split"));
+}
+
+// Of what has no key: apart, what changes a step.
+TEST(Unmodelled, StandApartFromWhatChangesNothing) {
+  const std::string model =
+      "torchrun --nproc-per-node 8 pretrain_gpt.py --num-layers 32 --hidden-size 256 --num-attention-heads 4 "
+      "--seq-length 64 --vocab-size 1000 --micro-batch-size 1 --global-batch-size 16 --bf16 ";
+  const Imported script =
+      imported(model + "--rampup-batch-size 16 16 5000 --log-interval 5 --make-vocab-size-divisible-by 128\n");
+  EXPECT_EQ(lines(script.report.unmodelled), "--rampup-batch-size 16 (line 1)\n");
+  EXPECT_TRUE(has(lines(script.report.ignored), "--log-interval (line 1)\n"));
+  EXPECT_FALSE(has(lines(script.report.ignored), "rampup"));
+  const Imported json = import_plan("ds.json", R"({"zero_optimization": {"stage": 3, "zero_hpz_partition_size": 8,
+      "zero_quantized_weights": true, "zero_quantized_gradients": false, "stage3_max_live_parameters": 1e9},
+      "activation_checkpointing": {"partition_activations": true}, "steps_per_print": 10})",
+                                    {});
+  const std::string apart = lines(json.report.unmodelled);
+  EXPECT_EQ(apart,
+            "zero_optimization.zero_hpz_partition_size 8 (line 1)\n"
+            "zero_optimization.zero_quantized_weights true (line 2)\n"
+            "activation_checkpointing.partition_activations true (line 3)\n");
+  EXPECT_TRUE(has(lines(json.report.ignored), "steps_per_print"));
+  EXPECT_TRUE(has(lines(json.report.ignored), "zero_quantized_gradients"));
+}
+
+// The profile deepspeed is software of 2022, and who has such files today runs other attention.
+TEST(DeepSpeed, IsReadAsProgramsOfTodayRunIt) {
+  const std::string file = R"({"bf16": {"enabled": "auto"}, "zero_optimization": {"stage": 3}})";
+  const auto of = [&](const std::string& model) {
+    return import_plan("ds.json", file, {model, "", 8, REHEARSE_SOURCE_DIR});
+  };
+  const Imported llama = of("llama3-8b");
+  const plan::Scenario s = scenario_of(llama);
+  EXPECT_EQ(s.framework.name, "deepspeed");
+  EXPECT_EQ(s.model.name, "llama3-8b");
+  EXPECT_EQ(s.model.attention, model::AttentionKind::sdpa_flash);
+  EXPECT_EQ(s.model.dropout, 0);
+  const std::string assumed = lines(llama.report.assumed);
+  EXPECT_TRUE(has(assumed, "model.attention sdpa_flash: what transformers takes by default")) << assumed;
+  EXPECT_TRUE(has(assumed, "DeepSpeed 0.6 of 2022 under Megatron-LM's kernels")) << assumed;
+  EXPECT_EQ(scenario_of(of("bert-large")).model.attention, model::AttentionKind::sdpa_flash);
+  // Eager there too: capped scores, biases of positions; and no attention at all.
+  for (const char* eager : {"gemma2-9b", "t5-large", "bloom-7b1"})
+    EXPECT_EQ(scenario_of(of(eager)).model.attention, model::AttentionKind::unfused) << eager;
+  EXPECT_FALSE(has(of("resnet-50").scenario, "attention"));
+  const Imported accelerate =
+      import_plan("a.yaml", "distributed_type: DEEPSPEED\nmixed_precision: bf16\ndeepspeed_config:\n  zero_stage: 3\n",
+                  {"llama3-8b", "", 8, REHEARSE_SOURCE_DIR});
+  EXPECT_EQ(scenario_of(accelerate).model.attention, model::AttentionKind::sdpa_flash);
+}
+
+}  // namespace nemo
+}  // namespace rehearse::launch

@@ -1,0 +1,140 @@
+// Options that Megatron-LM has more than one meaning for, refuses together, or does not know.
+#include <gtest/gtest.h>
+
+#include "launch/launch.h"
+#include "sim/model/model.h"
+#include "sim/plan/scenario.h"
+#include "tests/unit/launch/written.h"
+
+namespace rehearse::launch {
+namespace options {
+
+std::string lines(const std::vector<std::string>& list) {
+  std::string all;
+  for (const std::string& line : list) all += line + "\n";
+  return all;
+}
+
+plan::Scenario scenario_of(const std::string& text) {
+  const Written scenario("options.yaml", text);
+  return plan::read_scenario(scenario.path, {}, REHEARSE_SOURCE_DIR);
+}
+
+std::string error_of(const std::string& script, const ImportHints& hints = {}) {
+  try {
+    import_plan("x.sh", script, hints);
+  } catch (const InputError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+const std::string kModel =
+    "torchrun --nproc-per-node 8 pretrain_gpt.py --num-layers 32 --hidden-size 256 --num-attention-heads 4 "
+    "--seq-length 64 --vocab-size 1000 --hidden-dropout 0 --micro-batch-size 1 --global-batch-size 16 ";
+
+bool has(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+// Megatron-Core pads an expert's rows to its capacity with --moe-pad-expert-input-to-capacity alone.
+TEST(Capacity, WithoutPaddingOnlyDrops) {
+  const std::string experts = kModel + "--bf16 --swiglu --num-experts 8 --moe-router-topk 2 ";
+  const auto of = [&](const std::string& more) { return import_plan("x.sh", experts + more + "\n", {}); };
+  const std::string said = "without --moe-pad-expert-input-to-capacity pads nothing";
+  const Imported padded = of("--moe-expert-capacity-factor 1.25 --moe-pad-expert-input-to-capacity");
+  EXPECT_EQ(scenario_of(padded.scenario).model.capacity_factor, 1.25);
+  EXPECT_FALSE(has(lines(padded.report.assumed), said));
+  const Imported drops = of("--moe-expert-capacity-factor 1.25");
+  EXPECT_EQ(scenario_of(drops.scenario).model.capacity_factor, 0);
+  EXPECT_TRUE(has(lines(drops.report.assumed), "--moe-expert-capacity-factor 1.25 " + said))
+      << lines(drops.report.assumed);
+  EXPECT_TRUE(has(lines(of("--moe-expert-capacity-factor 0.8").report.assumed), "20% of them even with even routing"));
+  for (const char* none : {"", "--moe-expert-capacity-factor -1.0"}) {
+    const Imported without = of(none);
+    EXPECT_EQ(scenario_of(without.scenario).model.capacity_factor, 0);
+    EXPECT_FALSE(has(lines(without.report.assumed), said));
+  }
+}
+
+TEST(Options, ThatMegatronRefusesTogetherAreErrors) {
+  EXPECT_TRUE(has(error_of(kModel + "--bf16 --fp16\n"), "--fp16: does not go with --bf16"));
+  EXPECT_EQ(error_of(kModel + "--bf16\n"), "");
+  const std::string fsdp = kModel + "--bf16 --use-torch-fsdp2 --untie-embeddings-and-output-weights ";
+  EXPECT_EQ(error_of(fsdp + "\n"), "");
+  EXPECT_TRUE(has(error_of(fsdp + "--pipeline-model-parallel-size 2\n"),
+                  "--use-torch-fsdp2: Megatron-LM refuses it with --pipeline-model-parallel-size 2"));
+  EXPECT_TRUE(has(error_of(fsdp + "--num-experts 8 --swiglu --expert-model-parallel-size 2\n"),
+                  "refuses it with --expert-model-parallel-size 2"));
+  EXPECT_TRUE(has(error_of(fsdp + "--use-distributed-optimizer\n"), "refuses it with --use-distributed-optimizer"));
+  EXPECT_EQ(error_of(kModel + "--bf16 --use-megatron-fsdp --pipeline-model-parallel-size 2\n"), "");
+}
+
+TEST(Options, AVariableWithoutValueIsAnErrorWhereRanksNeedIt) {
+  std::string nodes = kModel + "--bf16\n";
+  nodes.replace(nodes.find("--nproc-per-node 8"), 18, "--nproc-per-node 8 --nnodes=$NNODES");
+  EXPECT_TRUE(has(error_of(nodes), "--nnodes: the value is $NNODES, which the file does not set")) << error_of(nodes);
+  EXPECT_EQ(error_of(nodes, {"", "", 64}), "");
+  EXPECT_EQ(error_of("NNODES=2\n" + nodes), "");
+  EXPECT_EQ(error_of("#SBATCH --nodes=2\n" + nodes), "");
+  EXPECT_TRUE(
+      has(error_of("torchrun --nproc-per-node $GPUS train.py --lr 1\n"), "--nproc-per-node: the value is $GPUS"));
+}
+
+TEST(Options, AreSuggestedByTheirFirstWordsToo) {
+  const auto ignored = [&](const std::string& script, const ImportHints& hints = {}) {
+    return lines(import_plan("x.sh", script, hints).report.ignored);
+  };
+  EXPECT_TRUE(has(ignored(kModel + "--bf16 --tensor-model-parallel 2\n"),
+                  "--tensor-model-parallel (line 1); did you mean --tensor-model-parallel-size?"));
+  EXPECT_FALSE(has(ignored(kModel + "--bf16 --tensor 2 --log-interval 3\n"), "did you mean"));
+  const std::string few = "torchrun --nproc-per-node 8 pretrain_gpt.py --num-layer 3 --seq-length 64\n";
+  EXPECT_TRUE(has(ignored(few), "--num-layer (line 1); did you mean --num-layers?"));
+  EXPECT_TRUE(has(ignored(few, {"llama3-8b", "", 0}), "--num-layer (line 1); did you mean --num-layers?"));
+  EXPECT_TRUE(has(error_of("python x.py --num-layer 3 --hidden-size 64 --num-attention-heads 4\n"),
+                  "--num-layer of line 1 meant as --num-layers"));
+}
+
+// Which parts of a layout stand for which virtual stages.
+TEST(Layout, HasAsManyPartsAsVirtualStages) {
+  const std::string split = kModel + "--bf16 --pipeline-model-parallel-size 4 ";
+  const Imported two = import_plan(
+      "x.sh", split + "--pipeline-model-parallel-layout 'Et*4|(t*4|)*6t*4L' --num-virtual-stages-per-pipeline-rank 2\n",
+      {});
+  const plan::Plan p = scenario_of(two.scenario).plan;
+  EXPECT_EQ(p.chunks, 2);
+  EXPECT_EQ(p.layers_per_stage, (std::vector<std::int64_t>(8, 4)));
+  EXPECT_TRUE(has(error_of(split + "--pipeline-model-parallel-layout 'Et*4|(t*4|)*6t*4L' "
+                                   "--num-virtual-stages-per-pipeline-rank 4\n"),
+                  "has 8 parts, expected 4 stages x 4 virtual ones"));
+  EXPECT_TRUE(
+      has(error_of(split + "--pipeline-model-parallel-layout 'Et*8|t*8|t*16L'\n"), "for 4 stages: it has 3 parts"));
+  // DeepSeek-V3 on 4 stages with the module apart from the loss.
+  const Imported apart = import_plan("x.sh",
+                                     split +
+                                         "--swiglu --position-embedding-type rope --mtp-num-layers 1 "
+                                         "--pipeline-model-parallel-layout 'Et*4|(t*4|)*5t*8m|L'\n",
+                                     {});
+  EXPECT_EQ(scenario_of(apart.scenario).plan.layers_per_stage, (std::vector<std::int64_t>{4, 4, 4, 4, 4, 4, 8, 0}));
+  EXPECT_TRUE(has(lines(apart.report.assumed), "the modules of multi-token prediction on the last stage"));
+}
+
+// Where some layers alone are computed again, no module of the others is.
+TEST(Export, SaysWhichLayersAreComputedAgain) {
+  const Written file("again.yaml",
+                     "rehearse: 1\nmodel: deepseek-v2-lite\ncluster: {topology: dgx-h100, gpus: 8}\n"
+                     "plan: {recompute: full, recompute_latent: true}\n");
+  const auto why = [&](const std::vector<std::string>& more) {
+    const plan::Scenario s = plan::read_scenario(file.path, more, REHEARSE_SOURCE_DIR);
+    for (const LeftOut& one : export_plan("megatron", s, 8).left_out)
+      if (one.key == "plan.recompute_latent") return one.why;
+    return std::string();
+  };
+  EXPECT_TRUE(has(why({}), "whole layers are computed again")) << why({});
+  EXPECT_TRUE(
+      has(why({"plan.recompute_layers=2"}), "computes 2 whole layers of a stage again, and no modules of the others"))
+      << why({"plan.recompute_layers=2"});
+}
+
+}  // namespace options
+}  // namespace rehearse::launch
