@@ -507,13 +507,10 @@ class Rules {
       key("recompute_latent")
           .error("what ranks have traded is kept for backward and not made again",
                  "context_kind: ring or all_gather, or leave it out");
-    const bool by_op = s_.plan.recompute == Recompute::ops;
     const bool as_framework = s_.plan.fused_latent_rope == s_.framework.fused_latent_rope;
     if (!as_framework && sound("plan.fused_latent_rope") && !s_.model.latent_attention())
       key("fused_latent_rope")
           .error("this model has no latent attention", "leave it out, or model.kv_lora_rank above 0");
-    if (s_.model.latent_attention() && by_op && sound("plan.recompute"))
-      key("recompute").error("ops recomputation knows no latent attention", "full, selective or none");
   }
 
   bool batch() {
