@@ -290,6 +290,10 @@ INSTANTIATE_TEST_SUITE_P(
         PlainCase{"Pipeline", split(2, {kWindow, kSecond, "plan.pipeline=2"})},
         PlainCase{"PipelineOddStages", split(2, {kWindow, kSecond, "plan.pipeline=2", "plan.layers_per_stage=[1, 3]"})},
         PlainCase{"Zero3", split(2, {kWindow, kSecond, "plan.zero=3"})},
+        PlainCase{"GatheredKeys", split(2, {kWindow, kSecond, "plan.context=2", "plan.context_kind=all_gather"})},
+        PlainCase{"GatheredKeysTensorPipeline",
+                  split(8, {"model.sliding_window=9", "plan.context=2", "plan.context_kind=all_gather", "plan.tensor=2",
+                            "plan.sequence_parallel=true", "plan.pipeline=2"})},
         PlainCase{"AllToAll", split(2, {kWindow, kSecond, "plan.context=2", "plan.context_kind=all_to_all"})}),
     plain_case_name);
 

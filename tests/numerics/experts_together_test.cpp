@@ -102,6 +102,10 @@ std::vector<Case> together_cases() {
       all.emplace_back("model.dropout=0.1");
       return all;
     };
+    Assignments turned = latents;
+    turned.insert(turned.end(), {"model.rope_base=100", "model.rope_scaling=yarn", "model.rope_factor=4",
+                                 "model.rope_trained_len=8", "model.qk_nope_head_dim=4", "model.qk_rope_head_dim=4"});
+    add("latents" + rank + "_yarn_ring2_tensor2", 8, 2, 2, 1, 1, {"plan.context=2", sequence}, turned);
     ops("latents" + rank + "_data2", 2, 2, 1, 1, 0, {}, latents);
     ops("latents" + rank + "_dropout", 2, 2, 1, 1, 1, {}, dropped());
     ops("latents" + rank + "_fsdp2", 8, 2, 2, 2, 3, {"framework=torch-fsdp2", sequence}, latents);
