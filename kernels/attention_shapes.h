@@ -71,6 +71,10 @@ struct HeadNormShape {
 // [rows, rope], and its heads, qkv [rows, heads, 2 (nope + rope) + value]: a head's query, key and value.
 struct LatentShape {
   std::int64_t micro_batch = 0, heads = 0, seq = 0, nope = 0, rope = 0, value = 0;
+  // Of yarn's angles what is rotated keeps its length, and all of a query is multiplied by the square of the magnitude,
+  // as scores are in DeepSeek's models (transformers' modeling_deepseek_v3.py; Megatron-Core's
+  // multi_latent_attention.py, with mscale = mscale_all_dim = 1).
+  Rotation rotation = {};
 
   std::int64_t rows() const { return micro_batch * seq; }
   std::int64_t query() const { return nope + rope; }
@@ -84,6 +88,9 @@ struct ContextPart {
   std::int64_t ranks = 1, rank = 0;  // whose queries
   std::int64_t key_rank = -1;        // whose keys; -1: all ranks', in their order
   bool merge = false;                // out and logsumexp, or d_q, hold what other keys gave: adds to it
+  // Where the sequence is a document of a row of `row` tokens, from its token `first` on: dropout is drawn by places
+  // in the row. CPU only. row 0: the sequence is a row.
+  std::int64_t first = 0, row = 0;
 };
 
 }  // namespace rehearse::kernels

@@ -315,8 +315,8 @@ class Device : public CpuOnlyCalls {
   // (i, i + n / 2) as Llama and GPT-NeoX, by s.rotation. Rows are positions first_position, ... backward: the
   // inverse rotation.
   virtual void rope(const AttentionShape& s, std::int64_t first_position, bool backward, Out qkv) = 0;
-  // The last `rope` columns of queries, and k_rope, which all heads' keys end with, are rotated as above, by base
-  // 10000. backward: d_k_rope is the sum over the heads.
+  // The last `rope` columns of queries, and k_rope, which all heads' keys end with, are rotated by s.rotation.
+  // backward: d_k_rope is the sum over the heads.
   virtual void latent_heads(const LatentShape& s, std::int64_t first_position, In q, In kv, In k_rope, Out qkv) = 0;
   virtual void latent_heads_backward(const LatentShape& s, std::int64_t first_position, In d_qkv, Out d_q, Out d_kv,
                                      Out d_k_rope) = 0;

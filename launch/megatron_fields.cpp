@@ -105,12 +105,27 @@ const std::vector<FieldRow>& norm_rows() {
 
 // Rotated positions. Megatron-LM divides all angles by an integer, or as Llama 3.1 does, whose low and high factors
 // and 8,192 trained positions are in its code (megatron/core/models/common/embeddings/rotary_pos_embedding.py).
+constexpr std::int64_t kLatentTrained = 4096;
+
+// Of latent attention as yarn has them, from 4,096 positions, with scores that are longer (multi_latent_attention.py;
+// transformer_config.py, MLATransformerConfig).
 void add_angles(Said& said, const model::Model& m, std::vector<Argument>& out) {
-  if (m.position != model::Position::rope || m.latent_attention()) return;
+  if (m.position != model::Position::rope && !m.latent_attention()) return;
   if (const auto base = said.field({"model.rope_base", "rotary-base", Mapped::number, "10000"}))
     out.push_back({"rotary-base", *base});
   if (m.rope_scaling == RotationScaling::none) return;
   const Rotation plain, is = m.rotation();
+  if (m.latent_attention()) {
+    if (is.scaling != RotationScaling::yarn || is.trained != kLatentTrained)
+      return said.left_out("model.rope_scaling",
+                           "Megatron-LM has yarn alone, from 4,096 positions, with latent attention");
+    for (const char* key : {"model.rope_scaling", "model.rope_factor", "model.rope_trained_len"}) said.said(key);
+    out.insert(out.end(), {{"rope-type", "yarn"},
+                           {"rotary-scaling-factor", fmt::format("{}", is.factor)},
+                           {"mscale", "1.0"},
+                           {"mscale-all-dim", "1.0"}});
+    return;
+  }
   const bool linear = is.scaling == RotationScaling::linear && is.factor == std::floor(is.factor);
   const bool llama3 = is.scaling == RotationScaling::llama3 && is.low == plain.low && is.high == plain.high &&
                       is.trained == plain.trained;
@@ -121,6 +136,22 @@ void add_angles(Said& said, const model::Model& m, std::vector<Argument>& out) {
   for (const char* key : {"model.rope_scaling", "model.rope_factor"}) said.said(key);
   if (llama3) out.push_back({"use-rope-scaling", ""});
   out.push_back({llama3 ? "rope-scaling-factor" : "rotary-seq-len-interpolation-factor", fmt::format("{}", is.factor)});
+}
+
+// Latent attention's, in the place of what follows.
+void take_latent_angles(Taken& taken) {
+  taken.row({"model.rope_base", "rotary-base", Mapped::number, ""});
+  const std::optional<double> factor = taken.number("rotary-scaling-factor");
+  if (!factor || *factor == 1 || taken.text("rope-type").value_or("yarn") != "yarn") return;
+  const double own = taken.number("mscale").value_or(1), scores = taken.number("mscale-all-dim").value_or(0);
+  if (own != 1 || scores != 1)
+    return taken.ignore(
+        "--rotary-scaling-factor: yarn with latent attention is available with --mscale 1 and "
+        "--mscale-all-dim 1, as DeepSeek-V3 has it, alone");
+  const Setting* at = taken.find("rotary-scaling-factor");
+  taken.put("model.rope_scaling", "yarn", at);
+  taken.put("model.rope_factor", fmt::format("{}", *factor), at);
+  taken.put("model.rope_trained_len", fmt::format("{}", kLatentTrained), at);
 }
 
 void take_angles(Taken& taken) {
@@ -431,7 +462,7 @@ void take_megatron_model(Taken& taken) {
               fmt::format("{}", static_cast<std::int64_t>(std::lround(*share * static_cast<double>(width)))),
               taken.find("rotary-percent"));
   }
-  if (!latent) take_angles(taken);
+  latent ? take_latent_angles(taken) : take_angles(taken);
   // LayerNorm has a bias whatever --disable-bias-linear says (megatron/core/extensions/transformer_engine.py, TENorm).
   if (taken.value_of("model.norm") == "layernorm" && taken.value_of("model.bias") == "false")
     taken.put("model.norm_bias", "true", taken.find("disable-bias-linear"));

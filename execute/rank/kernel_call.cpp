@@ -125,7 +125,7 @@ class KernelCall {
     const std::int64_t mb = micro_batch();
     std::int64_t done = 0;
     for (const plan::TokenRun& run : tokens()) {
-      const kernels::LatentShape s{mb, l.heads, run.count, l.nope, l.rope, l.value};
+      const kernels::LatentShape s{mb, l.heads, run.count, l.nope, l.rope, l.value, c_.scenario.model.rotation()};
       const std::int64_t row = done * mb, head = row * l.heads;
       const std::int64_t q = head * s.query(), kv = head * (l.nope + l.value), k = row * l.rope,
                          packed = head * s.packed();

@@ -1,6 +1,10 @@
 #include "execute/rank/norm_call.h"
 
+#include <algorithm>
+#include <vector>
+
 #include "sim/base/check.h"
+#include "sim/base/half.h"
 
 namespace rehearse::execute {
 namespace {
@@ -14,6 +18,17 @@ float* stats_of(const Out& o) {
   return static_cast<float*>(o.data);
 }
 
+// On CPUs, as all norms around 1.
+std::vector<float> added_to_one(std::int64_t cols, In gamma) {
+  std::vector<float> weight(static_cast<std::size_t>(cols));
+  if (is_half(gamma.type))
+    to_float(gamma.type, static_cast<const std::uint16_t*>(gamma.data), cols, weight.data());
+  else
+    std::copy_n(static_cast<const float*>(gamma.data), cols, weight.data());
+  for (float& w : weight) w += 1;
+  return weight;
+}
+
 }  // namespace
 
 void call_norm(kernels::Device& device, const program::Norm& n, std::span<const Out> reads,
@@ -22,9 +37,10 @@ void call_norm(kernels::Device& device, const program::Norm& n, std::span<const 
   switch (n.part) {
     case NormPart::forward:
       if (is_fp8(writes[0].type)) {
-        REHEARSE_CHECK(!n.zero_centered, "a norm around 1 that casts to 8 bits");
+        const std::vector<float> weight = n.zero_centered ? added_to_one(n.cols, reads[1]) : std::vector<float>();
+        const In gamma = n.zero_centered ? In(weight.data(), DType::f32) : In(reads[1]);
         return device.norm_forward_fp8(
-            n.rms, n.rows, n.cols, n.eps, reads[0], reads[1], reads.size() == 4 ? In(reads[2]) : In(),
+            n.rms, n.rows, n.cols, n.eps, reads[0], gamma, reads.size() == 4 ? In(reads[2]) : In(),
             {stats_of(reads.back()), stats_of(writes[2]), stats_of(writes[3])}, writes[0], stats_of(writes[1]));
       }
       if (n.zero_centered)

@@ -31,7 +31,7 @@ std::vector<std::int32_t> equal_starts(std::int64_t rows, std::int64_t seq, std:
   return starts;
 }
 
-void call_ring(kernels::Device& device, const program::Attention& a, const kernels::ContextPart& part,
+void call_ring(kernels::Device& device, const program::Attention& a, kernels::ContextPart part,
                const kernels::DropoutSite& site, kernels::AttentionShape shape, std::vector<std::int64_t> lengths,
                std::span<const Out> reads, std::span<const Out> writes) {
   REHEARSE_CHECK(shape.micro_batch == 1, "{} rows of documents in a ring", shape.micro_batch);
@@ -43,8 +43,10 @@ void call_ring(kernels::Device& device, const program::Attention& a, const kerne
   for (std::int64_t done = 0; equal && done < a.seq; done += each)
     lengths.push_back(std::min(each, a.seq - done) * part.ranks);
   std::int64_t done = 0;
+  part.row = a.seq * part.ranks;
   for (const std::int64_t length : lengths) {
     shape.seq = length / part.ranks;
+    part.first = done * part.ranks;
     const auto of = [&](std::span<const Out> operands, std::size_t i, std::int64_t width) {
       return rows_of(operands[i], done * width);
     };

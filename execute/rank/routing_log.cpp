@@ -9,6 +9,7 @@
 #include "sim/base/check.h"
 #include "sim/base/diagnostics.h"
 #include "sim/base/half.h"
+#include "sim/plan/documents.h"
 
 namespace rehearse::execute {
 namespace {
@@ -22,13 +23,14 @@ float number_at(kernels::In values, std::int64_t i) {
 
 }  // namespace
 
-std::vector<plan::TokenRun> routed_positions(const plan::Scenario& scenario, const plan::RankGrid& grid, int rank) {
-  const plan::Plan& p = scenario.plan;
-  std::vector<plan::TokenRun> held =
-      plan::context_tokens(p, scenario.training.seq_len, grid.coordinate(rank, Axis::context));
-  if (!p.sequence_parallel || p.tensor == 1) return held;
-  const std::int64_t own = scenario.training.seq_len / p.context / p.tensor;
-  return plan::part_of(held, grid.coordinate(rank, Axis::tensor) * own, own);
+PositionsOf routed_positions(const plan::Scenario& scenario, const plan::RankGrid& grid, int rank) {
+  const int context = grid.coordinate(rank, Axis::context), tensor = grid.coordinate(rank, Axis::tensor);
+  return [p = scenario.plan, t = scenario.training, context, tensor](std::int64_t example) {
+    std::vector<plan::TokenRun> held = plan::held_tokens(p, t, example, context);
+    if (!p.sequence_parallel || p.tensor == 1) return held;
+    const std::int64_t own = t.seq_len / p.context / p.tensor;
+    return plan::part_of(held, tensor * own, own);
+  };
 }
 
 std::unique_ptr<RoutingLog> RoutingLog::of(const plan::Scenario& scenario, const plan::RankGrid& grid, int rank) {
@@ -39,10 +41,8 @@ std::unique_ptr<RoutingLog> RoutingLog::of(const plan::Scenario& scenario, const
   place.tensor = grid.coordinate(rank, Axis::tensor);
   if (place.tensor > 0 && !p.sequence_parallel) return nullptr;
   place.sequences = p.micro_batch;
-  for (const plan::TokenRun& run : routed_positions(scenario, grid, rank))
-    place.positions.insert(place.positions.end(), {run.first, run.count});
   return std::unique_ptr<RoutingLog>(
-      new RoutingLog(scenario.training.micro_batches(p), p.micro_batch, std::move(place)));
+      new RoutingLog(scenario, std::move(place), routed_positions(scenario, grid, rank)));
 }
 
 void RoutingLog::add(const program::Router& gate, std::int64_t step, std::int64_t first_sequence, kernels::In chosen) {
@@ -51,6 +51,9 @@ void RoutingLog::add(const program::Router& gate, std::int64_t step, std::int64_
   const std::int64_t micro_batch = first_sequence / micro_batch_ % micro_batches_;
   const auto [known, added] = tokens_.try_emplace({step, micro_batch, gate.layer}, place_);
   model::RoutedChoices& t = known->second;
+  if (added)
+    for (const plan::TokenRun& run : positions_(step * global_batch_ + first_sequence))
+      t.positions.insert(t.positions.end(), {run.first, run.count});
   t.step = step + 1, t.micro_batch = micro_batch, t.layer = gate.layer, t.first_sequence = first_sequence;
   t.rows.assign(static_cast<std::size_t>(gate.experts), 0);
   const auto* ids = static_cast<const std::int32_t*>(chosen.data);
@@ -67,7 +70,7 @@ std::vector<model::RoutedChoices> RoutingLog::all() const {
 void RoutingReplay::choose(const program::Router& gate, std::int64_t step, std::int64_t first_sequence,
                            std::int32_t* chosen) const {
   std::int32_t* to = chosen;
-  for (const plan::TokenRun& run : positions_)
+  for (const plan::TokenRun& run : positions_(step * global_batch_ + first_sequence))
     for (std::int64_t p = run.first; p < run.first + run.count; ++p)
       for (std::int64_t s = first_sequence; s < first_sequence + sequences_; ++s)
         to = std::copy_n(choices_->of(step_ > 0 ? step_ : step + 1, gate.layer, s, p), gate.top_k, to);

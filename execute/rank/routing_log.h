@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <tuple>
@@ -17,9 +18,11 @@
 
 namespace rehearse::execute {
 
-// The positions of a rank's tokens in their sequences, as routers have them: at each of them there is a token of every
-// sequence of the micro-batch, one after the other.
-std::vector<plan::TokenRun> routed_positions(const plan::Scenario& scenario, const plan::RankGrid& grid, int rank);
+// The positions of a rank's tokens in their sequences, as routers have them, by the number of the example since the run
+// began: at each of them there is a token of every sequence of the micro-batch, one after the other, which begins with
+// that example.
+using PositionsOf = std::function<std::vector<plan::TokenRun>(std::int64_t example)>;
+PositionsOf routed_positions(const plan::Scenario& scenario, const plan::RankGrid& grid, int rank);
 
 class RoutingLog {
  public:
@@ -32,11 +35,16 @@ class RoutingLog {
   std::vector<model::RoutedChoices> all() const;
 
  private:
-  RoutingLog(std::int64_t micro_batches, std::int64_t micro_batch, model::RoutedChoices place)
-      : micro_batches_(micro_batches), micro_batch_(micro_batch), place_(std::move(place)) {}
+  RoutingLog(const plan::Scenario& scenario, model::RoutedChoices place, PositionsOf positions)
+      : micro_batches_(scenario.training.micro_batches(scenario.plan)),
+        micro_batch_(scenario.plan.micro_batch),
+        global_batch_(scenario.training.global_batch),
+        place_(std::move(place)),
+        positions_(std::move(positions)) {}
 
-  std::int64_t micro_batches_, micro_batch_;  // a replica's, and sequences of one
+  std::int64_t micro_batches_, micro_batch_, global_batch_;  // a replica's, and sequences of one, and of a step
   model::RoutedChoices place_;
+  PositionsOf positions_;
   std::map<std::tuple<std::int64_t, std::int64_t, std::int64_t>, model::RoutedChoices> tokens_;
 };
 
@@ -48,6 +56,7 @@ class RoutingReplay {
       : choices_(std::move(choices)),
         step_(scenario.model.routing_step),
         sequences_(scenario.plan.micro_batch),
+        global_batch_(scenario.training.global_batch),
         positions_(routed_positions(scenario, grid, rank)) {}
 
   // The gate's op: `chosen` as RoutingLog::add has it, and as weights the scores of these, scaled to add to 1. logits:
@@ -60,8 +69,8 @@ class RoutingReplay {
  private:
   std::shared_ptr<const model::RecordedChoices> choices_;
   std::int64_t step_;  // of the record, for every step; 0: each its own
-  std::int64_t sequences_;
-  std::vector<plan::TokenRun> positions_;
+  std::int64_t sequences_, global_batch_;
+  PositionsOf positions_;
 };
 
 // What a run of steps [first, end) takes its choices from: null where the scenario's record, if it has one, has none.

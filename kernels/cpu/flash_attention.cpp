@@ -83,10 +83,11 @@ struct Flash {
   const float* qkv;
   KeyPlaces places;
   Runs query_runs, key_runs;
-  std::int64_t whole;  // tokens of a sequence
+  std::int64_t whole;  // tokens of a sequence, or of the row that it is a document of
   AttentionView view;
   DropoutRow drop;
-  float scale, cap;  // cap: of scaled scores; 0: they stay
+  float scale, cap;            // cap: of scaled scores; 0: they stay
+  std::int64_t row_first = 0;  // the first of the document's tokens in the row
 
   // n scores become those that the softmax reads, scaled and capped.
   void cap_scores(std::int64_t n, float* row) const {
@@ -128,8 +129,8 @@ struct Flash {
   // body(offset, count, numbers) over n keys of row i of a tile, from key `first` on.
   template <class Body>
   void over_numbers(const Tile& t, std::int64_t i, std::int64_t first, std::int64_t n, const Body& body) const {
-    DropoutRow::pieces(drop.key, drop.first_sequence + t.batch, t.query_position + i,
-                       attention_column(site.first_head + t.head, whole, t.key_position + first), n, body);
+    DropoutRow::pieces(drop.key, drop.first_sequence + t.batch, row_first + t.query_position + i,
+                       attention_column(site.first_head + t.head, whole, row_first + t.key_position + first), n, body);
   }
 
   std::int64_t document_end(std::int64_t batch, std::int64_t position) const;
@@ -332,7 +333,15 @@ Flash context_flash(const AttentionShape& s, const ContextPart& part, const Drop
   add_chunks(s, part, part.rank, 0, queries);
   if (part.key_rank >= 0) add_chunks(s, part, part.key_rank, 0, keys);
   for (std::int64_t r = 0; part.key_rank < 0 && r < part.ranks; ++r) add_chunks(s, part, r, r * s.seq, keys);
-  return {s, site, qkv, KeyPlaces::apart(s, kv), std::move(queries), std::move(keys), s.seq * part.ranks};
+  Flash flash{s,
+              site,
+              qkv,
+              KeyPlaces::apart(s, kv),
+              std::move(queries),
+              std::move(keys),
+              part.row > 0 ? part.row : s.seq * part.ranks};
+  flash.row_first = part.first;
+  return flash;
 }
 
 }  // namespace flash

@@ -57,10 +57,12 @@ double flash_compute_seconds(const program::Attention& a, const FlashRate& rate,
   const bool packed = a.document > 0 && a.document < a.compared();
   const std::int64_t seq = packed ? std::min(a.document, a.seq) : a.seq;
   const double sequences = static_cast<double>(a.micro_batch) * static_cast<double>(a.seq) / static_cast<double>(seq);
-  if (a.window > 0 && a.window < seq) {
-    flops *= static_cast<double>(seq) / static_cast<double>(a.window);  // of all keys
-    causal *= static_cast<double>(visited_tiles(seq, a.window)) / static_cast<double>(visited_tiles(seq, 0));
-    tail_share = 0.5 + 0.5 * static_cast<double>(a.window) / static_cast<double>(seq);
+  // Of a context group that gathers keys a rank's queries are among all of the sequence's.
+  const std::int64_t whole = packed ? seq : a.compared();
+  if (a.window > 0 && a.window < whole) {
+    flops *= static_cast<double>(whole) / static_cast<double>(a.window);  // of all keys
+    causal *= static_cast<double>(visited_tiles(whole, a.window)) / static_cast<double>(visited_tiles(whole, 0));
+    tail_share = 0.5 + 0.5 * static_cast<double>(a.window) / static_cast<double>(whole);
   }
   const double keys = static_cast<double>(packed ? a.document : a.compared()) * causal;
   const std::int64_t row_tiles = (seq + kFlashRows - 1) / kFlashRows;

@@ -236,7 +236,8 @@ std::optional<GemmShape> winograd_product(const Conv2d& c) {
 double comparable_flops(const program::Op& op, double flops) {
   const auto* a = std::get_if<Attention>(&op.shape);
   if (a == nullptr || a->window == 0 || !is_flash(op)) return flops;
-  return flops * window_share(a->seq, a->window) * static_cast<double>(a->seq) / static_cast<double>(a->window);
+  const std::int64_t keys = a->compared();  // more than queries where a context group gathers them
+  return flops * window_share(keys, a->window) * static_cast<double>(keys) / static_cast<double>(a->window);
 }
 
 bool is_flash(const Op& op) {

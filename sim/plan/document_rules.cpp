@@ -20,14 +20,6 @@ void check_ring(const Sections& sections, const Scenario& s, const Node& documen
   const char* const other =
       "context_kind: all_gather, as Llama 3 has it (arXiv 2407.21783, section 3.3.2), or all_to_all";
   const std::int64_t parts = 2 * s.plan.context;
-  if (s.model.family == model::Family::moe)
-    return ring.error("context_kind: ring cuts each document, and routers have no tokens by document yet", other);
-  if (s.model.dropout > 0)
-    return ring.error(
-        fmt::format("context_kind: ring cuts each document, and dropout = {:g} is drawn by places in whole "
-                    "sequences",
-                    s.model.dropout),
-        std::string("model.dropout: 0, or ") + other);
   if (t.documents != Documents::fixed && t.documents != Documents::table)
     return documents.error(
         fmt::format("context_kind: ring cuts each document into 2 * context = {} equal chunks, which lengths that are "

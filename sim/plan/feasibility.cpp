@@ -492,14 +492,15 @@ class Rules {
             "context_kind: ring or all_gather takes any");
       return;
     }
-    // What each step of the ring sees of the window differs from rank to rank.
-    if (m.windowed(s_.training.seq_len))
+    // What each step of the ring sees of the window differs from rank to rank. So has Transformer Engine windows with
+    // all_gather and a2a, and not with p2p (transformer_engine/pytorch/attention/dot_product_attention/
+    // context_parallel.py, attn_forward_func_with_cp).
+    if (m.windowed(s_.training.seq_len) && plan.context_kind == ContextKind::ring)
       (key("context_kind") ? key("context_kind") : key("context"))
-          .error(fmt::format("context_kind: {} gives each rank as much of a causal mask, not of sliding_window = {} "
+          .error(fmt::format("context_kind: ring gives each rank as much of a causal mask, not of sliding_window = {} "
                              "below seq_len = {}",
-                             plan.context_kind == ContextKind::ring ? "ring" : "all_gather", m.sliding_window,
-                             s_.training.seq_len),
-                 fmt::format("context_kind: all_to_all, or model.sliding_window: 0"));
+                             m.sliding_window, s_.training.seq_len),
+                 fmt::format("context_kind: all_gather or all_to_all, or model.sliding_window: 0"));
     if (m.attention == model::AttentionKind::unfused) {
       key("context").error("attention: unfused keeps the scores of whole sequences",
                            "a fused kernel (model.attention), or context_kind: all_to_all");
@@ -514,13 +515,10 @@ class Rules {
       key("recompute_latent")
           .error("what ranks have traded is kept for backward and not made again",
                  "context_kind: ring or all_gather, or leave it out");
-    const bool by_op = s_.plan.recompute == Recompute::ops;
     const bool as_framework = s_.plan.fused_latent_rope == s_.framework.fused_latent_rope;
     if (!as_framework && sound("plan.fused_latent_rope") && !s_.model.latent_attention())
       key("fused_latent_rope")
           .error("this model has no latent attention", "leave it out, or model.kv_lora_rank above 0");
-    if (s_.model.latent_attention() && by_op && sound("plan.recompute"))
-      key("recompute").error("ops recomputation knows no latent attention", "full, selective or none");
   }
 
   bool batch() {

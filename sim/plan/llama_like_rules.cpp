@@ -131,21 +131,15 @@ void check_llama_like(const Sections& sections, const Scenario& s) {
     refuse("post_norms", "a branch's bias is added behind it, where a norm would have to come first", "bias: false");
   if (m.post_norms && m.parallel_block != model::ParallelBlock::none)
     refuse("post_norms", "branches side by side are added up without norms behind them", "parallel_block: none");
-  if (m.latent_attention() && (m.qk_norm || m.attention_softcap > 0 || m.query_scale > 0 || m.rope_base != 10000 ||
-                               m.rope_scaling != RotationScaling::none))
+  if (m.latent_attention() && (m.qk_norm || m.attention_softcap > 0 || m.query_scale > 0))
     refuse(m.qk_norm                 ? "qk_norm"
            : m.attention_softcap > 0 ? "attention_softcap"
-           : m.query_scale > 0       ? "query_scale"
-           : m.rope_base == 10000    ? "rope_scaling"
-                                     : "rope_base",
-           "latent attention has norms, scores and angles of its own", "leave it out");
+                                     : "query_scale",
+           "latent attention has norms and scores of its own", "leave it out");
   check_other_layers(model, s);
   if (m.rope_base_local > 0 && m.sliding_window == 0)
     refuse("rope_base_local", "is of layers with a window, and sliding_window = 0 gives none to any",
            "rope_base, or sliding_window: 1024");
-  if (m.zero_centered_norms && s.training.narrow())
-    sections.training.get("precision")
-        .error("norms around 1 have no kernel that casts to 8 bits yet", "precision: bf16");
 }
 
 }  // namespace rehearse::plan::detail

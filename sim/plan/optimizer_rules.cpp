@@ -60,7 +60,6 @@ void check_muon(const Node& training, const Scenario& s) {
            "plan.zero: 2 or less, or optimizer: adamw");
   else if (s.plan.zero > 0)
     check_muon_shards(optimizer, s);
-  if (s.training.lora()) refuse("adapters are trained by adamw or sgd", "optimizer: adamw");
   if (s.training.fp8_params)
     refuse("weights in 8 bits alone (fp8_params) are updated by buckets, not by matrices", "fp8_params: false");
   if (s.training.moments != MomentsKind::fp32)
@@ -76,7 +75,6 @@ void check_lamb(const Node& training, const Scenario& s) {
   if (s.model.family == model::Family::moe)
     refuse("experts, whose weights are several matrices in one tensor, have no norms of their own yet",
            "optimizer: adamw, or a model of another family");
-  if (s.training.lora()) refuse("adapters are trained by adamw or sgd", "optimizer: adamw");
   if (s.training.fp8_params)
     refuse("weights in 8 bits alone (fp8_params) are updated by buckets, not by tensors", "fp8_params: false");
   if (s.training.moments != MomentsKind::fp32)

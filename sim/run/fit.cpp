@@ -22,7 +22,8 @@ constexpr int most_changes = 3;
 
 std::vector<std::string> candidates(const plan::Scenario& scenario) {
   const plan::Plan& p = scenario.plan;
-  const bool latents = scenario.model.latent_attention() && !p.recompute_latent;
+  // Recomputation op by op keeps no more of it.
+  const bool latents = scenario.model.latent_attention() && !p.recompute_latent && p.recompute != plan::Recompute::ops;
   std::vector<std::string> list;
   const auto add = [&](bool sensible, std::string assignment) {
     if (sensible) list.push_back("plan." + std::move(assignment));

@@ -54,8 +54,7 @@ class Writer {
     const auto lacks = [&](const char* what) { return text.find(what) == std::string::npos; };
     if (c_.below(10) == 1 && lacks("zero: 3") && lacks("offload") && lacks("documents"))
       text.insert(text.find("plan:\n") + 6, c_.below(2) == 1 ? "  cuda_graphs: layer\n" : "  cuda_graphs: step\n");
-    if (transformer_ && c_.below(10) == 1 && lacks("optimizer:") && lacks("zero: 3") && lacks("lora") &&
-        lacks("moments"))
+    if (transformer_ && c_.below(10) == 1 && lacks("optimizer:") && lacks("zero: 3") && lacks("moments"))
       text.insert(text.find("training: {") + 11, "optimizer: muon, ");
     if (!on_host_ && c_.below(4) == 1) give_kinds(text);
     if (transformer_ && s_.pipeline > 1 && c_.below(8) == 1)
@@ -66,7 +65,7 @@ class Writer {
     if (s_.data > 1 && (!rules_it_out || c_.below(32) == 1) && c_.below(6) == 1) give_local_steps(text);
     if (llama_ && c_.below(4) == 1 && lacks("experts:") && lacks("kv_lora_rank")) give_norms_and_caps(text);
     if (llama_ && !lacks("experts:") && lacks("kv_lora_rank") && c_.below(4) == 1) give_head_norms(text);
-    if (llama_ && lacks("kv_lora_rank") && c_.below(6) == 1) give_angles(text);
+    if (llama_ && c_.below(6) == 1) give_angles(text);
     if (transformer_ && c_.below(6) == 1) give_decoder(text);
     const bool splits = s_.tensor > 1 || s_.pipeline > 1 || !lacks("context: ") || !lacks("expert: ");
     const bool no_servers = splits || !goes_with_servers(text);
@@ -83,6 +82,8 @@ class Writer {
       text.insert(text.find("cluster:\n") + 9, "  gpudirect: false\n");
     const bool shards = text.find("  zero: ") != std::string::npos && text.find("  zero: 0") == std::string::npos;
     if ((shards || c_.below(64) == 1) && s_.data > 1 && c_.below(4) == 1) give_shard_groups(text);
+    if (transformer_ && s_.data % 2 == 0 && c_.below(5) == 1) give_context(text);
+    if (transformer_ && c_.below(8) == 1) give_optimizer(text);
     return text;
   }
 
@@ -367,7 +368,35 @@ class Writer {
                              c_.of(kinds), c_.of(kinds), nodes, c_.of(kinds), others, placed));
   }
 
-  // Refused with a ring, and of encoders.
+  // Two ranks have a sequence, of replicas half as many. A ring cuts documents in four, of one row.
+  void give_context(std::string& text) {
+    for (const char* not_there : {"servers:", "gradient_compression", "family: t5"})
+      if (text.find(not_there) != std::string::npos) return;
+    constexpr const char* kinds[] = {"ring", "ring", "all_gather", "all_to_all"};
+    std::string kind = c_.of(kinds);
+    const auto put = [&](const std::string& before, char end, const std::string& what) {
+      const std::size_t at = text.find(before);
+      if (at != std::string::npos) text.replace(at + before.size(), text.find(end, at) - at - before.size(), what);
+    };
+    if (text.find("documents: uniform") != std::string::npos || text.find("documents: lognormal") != std::string::npos)
+      kind = "all_gather";
+    if (kind == "ring" && text.find("documents: ") != std::string::npos) {
+      put("document_length: ", ',', fmt::to_string(4 * (1 + c_.below(8))));
+      put("document_lengths: [", ']', fmt::format("{}, {}", 4 * (1 + c_.below(4)), 4 * (1 + c_.below(8))));
+      put("  micro_batch: ", '\n', "1");
+    }
+    text.insert(text.find("plan:\n") + 6, fmt::format("  context: 2\n  context_kind: {}\n", kind));
+  }
+
+  // Of whole tensors or of parts, also of adapters.
+  void give_optimizer(std::string& text) {
+    for (const char* not_there : {"optimizer: ", "moments", "offload_optimizer", "servers:", "momentum_correction"})
+      if (text.find(not_there) != std::string::npos) return;
+    const bool lamb = c_.below(2) == 1 && text.find("experts:") == std::string::npos;
+    text.insert(text.find("training: {") + 11, lamb ? "optimizer: lamb, " : "optimizer: adafactor, ");
+  }
+
+  // Of encoders they are refused.
   void give_documents(std::string& text) {
     const int kind = static_cast<int>(c_.below(4));
     const std::string length = fmt::format("document_length: {}, ", 1 + c_.below(150));

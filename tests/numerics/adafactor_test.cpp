@@ -24,7 +24,10 @@ training: {global_batch: 8, seq_len: 16, precision: fp32, optimizer: adafactor, 
 )";
 
 // Columns of a matrix; 0: a vector. Weights are [out, in].
-std::int64_t columns(const std::string& name, const model::Model& m) {
+std::int64_t columns(const std::string& name, const plan::Scenario& s, std::size_t elements) {
+  const model::Model& m = s.model;
+  if (name.find(".lora_") != std::string::npos)
+    return numerics::adapter_columns(s, name, static_cast<std::int64_t>(elements));
   if (!name.ends_with("weight")) return 0;
   if (name.ends_with("proj.weight")) return m.heads * m.head_dim;
   return name.ends_with("down.weight") ? m.ffn_hidden : m.hidden;
@@ -44,10 +47,11 @@ class PlainAdafactor {
     const plan::Training& t = s_.training;
     double squares = 0;
     for (const auto& p : model.parameters())
-      for (const double g : p.gradient) squares += g * g;
+      for (const double g : numerics::trains(s_, p.name) ? p.gradient : std::vector<double>()) squares += g * g;
     const double clip = t.clip > 0 ? std::min(1.0, t.clip / (std::sqrt(squares) + 1e-6)) : 1;
     const double beta = 1 - std::pow(++step_, rule_.decay_power);
     for (auto& p : model.parameters()) {
+      if (!numerics::trains(s_, p.name)) continue;
       for (double& g : p.gradient) g *= clip;
       const std::vector<double> u = updates(p, beta);
       double sum = 0;
@@ -60,7 +64,7 @@ class PlainAdafactor {
  private:
   std::vector<double> updates(const PlainGpt<double>::Parameter& p, double beta) {
     const auto follow = [&](double& mean, double now) { mean = beta * mean + (1 - beta) * now; };
-    const auto n = p.value.size(), cols = static_cast<std::size_t>(columns(p.name, s_.model));
+    const auto n = p.value.size(), cols = static_cast<std::size_t>(columns(p.name, s_, p.value.size()));
     std::vector<double> u = p.gradient, &row = rows_[p.name], &col = cols_[p.name];
     const auto square = [&](std::size_t i) { return p.gradient[i] * p.gradient[i] + 1e-30; };
     if (cols == 0) {
@@ -97,11 +101,8 @@ class PlainAdafactor {
 };
 
 std::vector<double> plain_losses(const plan::Scenario& s, const std::string& file, const Rule& rule = {}) {
-  const model::Model& m = s.model;
-  PlainGpt<double> model({m.layers, m.hidden, m.heads, m.kv_heads, m.head_dim, m.ffn_hidden, m.vocab, m.max_seq_len,
-                          m.tied_embeddings, m.bias},
-                         numerics::initial_values(s));
-  const auto data = execute::open_data(m, s.training.seq_len, s.training.seed, file);
+  PlainGpt<double> model(numerics::plain_shape(s), numerics::initial_values(s));
+  const auto data = execute::open_data(s.model, s.training.seq_len, s.training.seed, file);
   const auto sequence = numerics::sequences(*data, s);
   PlainAdafactor adafactor(s, rule);
   std::vector<double> losses;
@@ -126,6 +127,17 @@ TEST(Adafactor, TwentyStepsHaveThePlainModelsLosses) {
     const plan::Scenario scenario = scenario_from(kPlain, plan);
     const std::vector<double> losses = performed(scenario, numerics::kPlainSteps, tokens.path()).result.loss;
     numerics::expect_losses(losses, plain_losses(scenario, tokens.path()));
+  }
+}
+
+// A and B of adapters are matrices of their own.
+TEST(Adafactor, OfAdaptersHasThePlainModelsLosses) {
+  const numerics::TokenFile tokens = numerics::learnable_tokens();
+  for (Assignments plan : {Assignments{}, {"cluster.gpus=2", "plan.zero=1"}, {"cluster.gpus=2", "plan.tensor=2"}}) {
+    plan.insert(plan.end(), {"training.lora_rank=4", "training.lora_alpha=8", "training.clip=0.02", "model.vocab=62"});
+    const plan::Scenario scenario = scenario_from(kPlain, plan);
+    const std::vector<double> losses = performed(scenario, numerics::kPlainSteps, tokens.path()).result.loss;
+    numerics::expect_losses(losses, plain_losses(scenario, tokens.path()), numerics::learnt_share(scenario));
   }
 }
 

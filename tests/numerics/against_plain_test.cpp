@@ -290,6 +290,10 @@ INSTANTIATE_TEST_SUITE_P(
         PlainCase{"Pipeline", split(2, {kWindow, kSecond, "plan.pipeline=2"})},
         PlainCase{"PipelineOddStages", split(2, {kWindow, kSecond, "plan.pipeline=2", "plan.layers_per_stage=[1, 3]"})},
         PlainCase{"Zero3", split(2, {kWindow, kSecond, "plan.zero=3"})},
+        PlainCase{"GatheredKeys", split(2, {kWindow, kSecond, "plan.context=2", "plan.context_kind=all_gather"})},
+        PlainCase{"GatheredKeysTensorPipeline",
+                  split(8, {"model.sliding_window=9", "plan.context=2", "plan.context_kind=all_gather", "plan.tensor=2",
+                            "plan.sequence_parallel=true", "plan.pipeline=2"})},
         PlainCase{"AllToAll", split(2, {kWindow, kSecond, "plan.context=2", "plan.context_kind=all_to_all"})}),
     plain_case_name);
 
@@ -521,7 +525,34 @@ INSTANTIATE_TEST_SUITE_P(
     plain_case_name);
 
 const std::string kSequence = "plan.sequence_parallel=true", kFromToken = "model.q_lora_rank=0",
-                  kAgain = "plan.recompute_latent=true";
+                  kAgain = "plan.recompute_latent=true", kOps = "plan.recompute=ops";
+
+std::vector<PlainCase> latent_ops_cases() {
+  const auto with = [](std::int64_t gpus, std::vector<std::string> more) {
+    more.push_back(kOps);
+    return split(gpus, std::move(more));
+  };
+  return {{"OneRank", with(1, {})},
+          {"FromTheToken", with(1, {kFromToken})},
+          {"Unfused", with(1, {"model.attention=unfused"})},
+          {"EverySecond", with(1, {"plan.recompute_every=2", kAgain})},
+          {"Tensor", with(2, {"plan.tensor=2"})},
+          {"TensorSequence", with(2, {"plan.tensor=2", kSequence})},
+          {"TensorSequenceFromTheToken", with(2, {"plan.tensor=2", kSequence, kFromToken})},
+          {"ZeroBubble", with(2, {"plan.pipeline=2", "plan.schedule=zero_bubble"})},
+          {"Zero3", with(2, {"plan.zero=3"})},
+          {"Fsdp2", with(4, {"plan.zero=3", "framework=torch-fsdp2-compile", "plan.expert=2"})},
+          {"Fsdp2FromTheToken", with(4, {"plan.zero=3", "framework=torch-fsdp2", "plan.expert=2", kFromToken})},
+          {"Ring", with(2, {"plan.context=2"})},
+          {"RingFromTheToken", with(2, {"plan.context=2", kFromToken})},
+          {"AllToAll", with(2, {"plan.context=2", "plan.context_kind=all_to_all"})},
+          {"AllToAllFromTheToken", with(2, {"plan.context=2", "plan.context_kind=all_to_all", kFromToken})},
+          {"WholeExperts", with(2, {"plan.expert=2", "plan.tensor=2", kSequence, "plan.expert_tensor=1"})},
+          {"Prediction", with(2, {"model.mtp_depth=1", "plan.pipeline=2", "model.tied_embeddings=false"})},
+          {"MegatronCore", with(8, {"framework=megatron-core", "plan.expert=2", "plan.pipeline=2", "plan.tensor=2",
+                                    kSequence, "plan.zero=1"})}};
+}
+INSTANTIATE_TEST_SUITE_P(RecomputeOps, LatentAgainstPlain, testing::ValuesIn(latent_ops_cases()), plain_case_name);
 
 INSTANTIATE_TEST_SUITE_P(
     Splits, LatentAgainstPlain,

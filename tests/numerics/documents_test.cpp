@@ -102,6 +102,44 @@ TEST_P(PackedRope, TrainsAsOneRankDoes) {
   expect_trains_as_one_rank(GetParam());
 }
 
+// Rows of whole documents, which lie on other ranks in every example: routers, dropout and a capacity that holds all
+// choices see each token at its place in the row.
+const std::string kRoutedRows =
+    "rehearse: 1\n"
+    "model: {family: moe, layers: 2, hidden: 32, heads: 8, kv_heads: 4, ffn_hidden: 64, vocab: 250, max_seq_len: 16, "
+    "experts: 4, experts_per_token: 2, expert_ffn_hidden: 24, aux_loss: 0.05, capacity_factor: 2}\n" +
+    kTraining;
+
+class RingOfDocuments : public testing::TestWithParam<Case> {};
+
+TEST_P(RingOfDocuments, TrainsAsOneRankDoes) {
+  expect_trains_as_one_rank(GetParam(), 1);
+}
+
+std::vector<Case> ring_cases() {
+  const std::string dropout = "model.dropout=0.1", sequence = "plan.sequence_parallel=true";
+  std::vector<Case> cases;
+  const auto add = [&](const std::string& name, const std::string& text, Assignments plan, Assignments model,
+                       const std::string& lengths = "[4, 8]") {
+    plan.insert(plan.end(), {"plan.context=2", "plan.micro_batch=1"});
+    model.insert(model.end(), {"training.documents=table", "training.document_lengths=" + lengths});
+    cases.push_back({name, text, plan, model});
+  };
+  const Assignments dropless = {"model.capacity_factor=0", "model.buffer_factor=4"};
+  add("gpt_dropout", kGpt, grid(2, 1, 1, 0), {dropout});
+  add("llama_dropout_tensor2_sequence", kLlama, grid(4, 2, 1, 1, {sequence}), {dropout});
+  add("llama_dropout_recomputed", kLlama, grid(4, 1, 1, 3, {"plan.recompute=full"}), {dropout}, "[4, 12]");
+  add("llama_dropout_ops_pipeline2", kLlama, grid(4, 1, 2, 0, {"plan.recompute=ops"}), {dropout});
+  add("moe", kRoutedRows, grid(2, 1, 1, 0), {});
+  add("moe_expert2_dropout", kRoutedRows, grid(4, 1, 1, 1, {"plan.expert=2"}), {dropout});
+  add("moe_expert4_dropless", kRoutedRows, grid(4, 1, 1, 1, {"plan.expert=4"}), dropless);
+  add("moe_expert2_tensor2_sequence", kRoutedRows, grid(4, 2, 1, 1, {"plan.expert=2", sequence}), {dropout});
+  add("moe_whole_tensor2", kRoutedRows, grid(4, 2, 1, 1, {"plan.expert=4", sequence, "plan.expert_tensor=1"}), {});
+  add("moe_pipeline2_fsdp2", kRoutedRows, grid(4, 1, 1, 3, {"plan.expert=2", "framework=torch-fsdp2"}), {});
+  return cases;
+}
+INSTANTIATE_TEST_SUITE_P(Plans, RingOfDocuments, testing::ValuesIn(ring_cases()), name_of_case);
+
 const Assignments kLognormal = {"training.documents=lognormal", "training.document_length=5",
                                 "training.document_sigma=0.7"};
 

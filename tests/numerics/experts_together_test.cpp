@@ -91,6 +91,25 @@ std::vector<Case> together_cases() {
   ops("context2_pipeline2", 8, 2, 1, 2, 1, {"plan.context=2"}, dropless);
   ops("interleaved", 4, 2, 1, 2, 1, {"plan.schedule=interleaved", "plan.chunks=2", "plan.recompute_layers=1"});
   ops("zero_bubble", 4, 2, 1, 2, 1, {"plan.schedule=zero_bubble"});
+  // Behind latent attention, as DeepSeek's models have it: a dense layer first, then shared experts; of queries a
+  // latent or none.
+  for (const std::string rank : {"6", "0"}) {
+    const Assignments latents = {"model.kv_heads=8",         "model.q_lora_rank=" + rank, "model.kv_lora_rank=10",
+                                 "model.qk_nope_head_dim=6", "model.qk_rope_head_dim=2",  "model.v_head_dim=5",
+                                 "model.dense_layers=1",     "model.shared_experts=1"};
+    const auto dropped = [&] {
+      Assignments all = latents;
+      all.emplace_back("model.dropout=0.1");
+      return all;
+    };
+    Assignments turned = latents;
+    turned.insert(turned.end(), {"model.rope_base=100", "model.rope_scaling=yarn", "model.rope_factor=4",
+                                 "model.rope_trained_len=8", "model.qk_nope_head_dim=4", "model.qk_rope_head_dim=4"});
+    add("latents" + rank + "_yarn_ring2_tensor2", 8, 2, 2, 1, 1, {"plan.context=2", sequence}, turned);
+    ops("latents" + rank + "_data2", 2, 2, 1, 1, 0, {}, latents);
+    ops("latents" + rank + "_dropout", 2, 2, 1, 1, 1, {}, dropped());
+    ops("latents" + rank + "_fsdp2", 8, 2, 2, 2, 3, {"framework=torch-fsdp2", sequence}, latents);
+  }
   const std::string weigh = "plan.weigh_in_experts=true";
   ops("weighed_one_rank", 1, 1, 1, 1, 0, {weigh});
   ops("weighed_capacity", 2, 2, 1, 1, 0, {weigh});

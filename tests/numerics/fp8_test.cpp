@@ -199,6 +199,25 @@ TEST(Fp8, FollowsTheLossesOfFp32) {
   }
 }
 
+// Norms around 1 begin where others do; without weight decay their weights move alike, but for where 1 + w is rounded.
+TEST(Fp8, NormsAroundOneTrainAsOthersDo) {
+  const Assignments llama = {
+      "model={family: llama, layers: 2, hidden: 128, heads: 4, ffn_hidden: 256, vocab: 250, "
+      "max_seq_len: 64}",
+      "training.weight_decay=0"};
+  for (const char* recipe : {"delayed", "tensorwise", "blockwise", "mxfp8"}) {
+    Assignments plain = llama;
+    plain.push_back(std::string("training.fp8_recipe=") + recipe);
+    Assignments around_one = plain;
+    around_one.emplace_back("model.zero_centered_norms=true");
+    const std::vector<double> one = perform_fp8(kFp8Gpt, plain).result.loss,
+                              other = perform_fp8(kFp8Gpt, around_one).result.loss;
+    EXPECT_EQ(one.front(), other.front()) << recipe;
+    EXPECT_LT(most_apart(one, other), 1e-3) << recipe;
+    EXPECT_LT(one.back(), 0.95 * one.front()) << recipe;
+  }
+}
+
 // Against the plain model, one sequence a micro-batch, so that a tensor has the same scale there. Plain gradient
 // descent: Adam would make whole steps of gradients that are rounding noise.
 const char* const kFp8Plain = R"(

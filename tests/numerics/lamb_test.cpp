@@ -22,12 +22,9 @@ training: {global_batch: 8, seq_len: 16, precision: fp32, optimizer: lamb, lr: 0
 // `ratio`: the trust ratio, without which it is AdamW with another place for weight decay.
 std::vector<double> plain_lamb_losses(const plan::Scenario& s, const std::string& file, std::int64_t steps,
                                       bool ratio = true) {
-  const model::Model& m = s.model;
   const plan::Training& t = s.training;
-  PlainGpt<double> model({m.layers, m.hidden, m.heads, m.kv_heads, m.head_dim, m.ffn_hidden, m.vocab, m.max_seq_len,
-                          m.tied_embeddings, m.bias},
-                         numerics::initial_values(s));
-  const auto data = execute::open_data(m, t.seq_len, t.seed, file);
+  PlainGpt<double> model(numerics::plain_shape(s), numerics::initial_values(s));
+  const auto data = execute::open_data(s.model, t.seq_len, t.seed, file);
   const auto sequence = numerics::sequences(*data, s);
   std::vector<double> losses;
   for (std::int64_t step = 0; step < steps; ++step) {
@@ -36,10 +33,11 @@ std::vector<double> plain_lamb_losses(const plan::Scenario& s, const std::string
     losses.push_back(model.loss_and_gradients(batch));
     double squares = 0;
     for (const auto& p : model.parameters())
-      for (const double g : p.gradient) squares += g * g;
+      for (const double g : numerics::trains(s, p.name) ? p.gradient : std::vector<double>()) squares += g * g;
     const double clip = t.clip > 0 ? std::min(1.0, t.clip / (std::sqrt(squares) + 1e-6)) : 1;
     const auto now = static_cast<double>(step + 1);
     for (auto& p : model.parameters()) {
+      if (!numerics::trains(s, p.name)) continue;
       std::vector<double> u;
       double weights = 0, updates = 0;
       for (std::size_t i = 0; i < p.value.size(); ++i) {
@@ -72,6 +70,21 @@ TEST(Lamb, TwentyStepsHaveThePlainModelsLosses) {
   EXPECT_GT(std::abs(without.back() / expected.back() - 1), 1e-3) << "the trust ratio is not felt";
 }
 
+// A and B of adapters are tensors of their own.
+TEST(Lamb, OfAdaptersHasThePlainModelsLosses) {
+  const numerics::TokenFile tokens = numerics::learnable_tokens();
+  const Assignments adapted = {"training.lora_rank=4", "training.lora_alpha=8", "training.clip=0.02",
+                               "training.lr=0.04"};
+  const std::vector<double> expected =
+      plain_lamb_losses(scenario_from(kLambPlain, adapted), tokens.path(), numerics::kPlainSteps);
+  for (Assignments plan : {Assignments{}, {"cluster.gpus=2", "plan.zero=2"}, {"cluster.gpus=2", "plan.pipeline=2"}}) {
+    plan.insert(plan.end(), adapted.begin(), adapted.end());
+    const plan::Scenario scenario = scenario_from(kLambPlain, plan);
+    numerics::expect_losses(performed(scenario, numerics::kPlainSteps, tokens.path()).result.loss, expected,
+                            numerics::learnt_share(scenario));
+  }
+}
+
 class LambPlans : public testing::TestWithParam<Case> {};
 TEST_P(LambPlans, TrainAsOneRankDoes) {
   expect_trains_as_one_rank(GetParam());
@@ -87,6 +100,11 @@ std::vector<Case> lamb_cases() {
       {"pipeline2_zero2", kGpt, grid(4, 1, 2, 2), lamb},
       {"tied_pipeline4", kGpt, grid(4, 1, 4, 0), lamb},
       {"hybrid", kLlama, grid(4, 1, 1, 3, {"plan.zero_group=2"}), lamb}};
+  Assignments lora = lamb;
+  lora.insert(lora.end(), {"training.lora_rank=4", "training.lora_alpha=8"});
+  cases.push_back({"lora_ddp3", kGpt, grid(3, 1, 1, 0), lora});
+  cases.push_back({"lora_tensor2_zero3", kLlama, grid(4, 2, 1, 3, {"plan.sequence_parallel=true"}), lora});
+  cases.push_back({"lora_pipeline2_zero1", kGpt, grid(4, 1, 2, 1), lora});
   for (const int zero : {1, 2, 3}) cases.push_back({"zero" + std::to_string(zero), kGpt, grid(2, 1, 1, zero), lamb});
   return cases;
 }

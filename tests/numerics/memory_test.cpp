@@ -41,6 +41,10 @@ TEST(Memory, ArenasHoldWhatASimulationOfThePlanCounts) {
       {"cluster.gpus=4", "plan.zero=3", "plan.expert=2", "plan.recompute=ops", "framework=torch-fsdp2",
        "model={family: moe, layers: 4, hidden: 64, heads: 4, vocab: 257, max_seq_len: 32, experts: 4, "
        "experts_per_token: 2, expert_ffn_hidden: 96, shared_experts: 1, buffer_factor: 2}"},
+      {"cluster.gpus=4", "plan.zero=3", "plan.expert=2", "plan.recompute=ops", "framework=torch-fsdp2",
+       "model={family: moe, layers: 4, hidden: 64, heads: 4, vocab: 257, max_seq_len: 32, q_lora_rank: 24, "
+       "kv_lora_rank: 16, qk_nope_head_dim: 8, qk_rope_head_dim: 4, v_head_dim: 10, ffn_hidden: 128, dense_layers: 1, "
+       "experts: 4, experts_per_token: 2, expert_ffn_hidden: 96, shared_experts: 1, buffer_factor: 2}"},
       {"cluster.gpus=4", "plan.zero=1", "plan.tensor=2", "training.optimizer=muon"},
       {"cluster.gpus=4", "plan.zero=3", "plan.tensor=2", "training.optimizer=adafactor"},
       {"cluster.gpus=2", "plan.pipeline=2", "plan.cuda_graphs=layer"},

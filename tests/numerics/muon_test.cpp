@@ -73,12 +73,13 @@ class PlainMuon {
     const plan::Training& t = s_.training;
     double squares = 0;
     for (const auto& p : model.parameters())
-      for (const double g : p.gradient) squares += g * g;
+      for (const double g : numerics::trains(s_, p.name) ? p.gradient : std::vector<double>()) squares += g * g;
     const double clip = t.clip > 0 ? std::min(1.0, t.clip / (std::sqrt(squares) + 1e-6)) : 1;
     ++step_;
     for (auto& p : model.parameters()) {
+      if (!numerics::trains(s_, p.name)) continue;
       for (double& g : p.gradient) g *= clip;
-      const bool hidden = p.name.starts_with("layer") && p.name.ends_with(".weight");
+      const bool hidden = p.name.starts_with("layer") && (p.name.ends_with(".weight") || s_.training.lora());
       const std::vector<double> u = hidden ? by_muon(p) : by_adam(p);
       for (std::size_t i = 0; i < u.size(); ++i) p.value[i] -= t.lr * (t.weight_decay * p.value[i] + u[i]);
     }
@@ -99,7 +100,8 @@ class PlainMuon {
 
   // Rows of the whole tensor that are one matrix: of queries, keys and values each key head's group has its own.
   std::vector<std::vector<std::size_t>> matrices(const std::string& name, std::size_t rows) const {
-    std::vector<std::vector<std::size_t>> list(rule_.split_qkv && name.ends_with("qkv.weight") ? 3 : 1);
+    std::vector<std::vector<std::size_t>> list(
+        rule_.split_qkv && (name.ends_with("qkv.weight") || name.ends_with("qkv.lora_b")) ? 3 : 1);
     const model::Model& m = s_.model;
     const auto head = static_cast<std::size_t>(m.head_dim), queries = static_cast<std::size_t>(m.heads / m.kv_heads);
     for (std::size_t r = 0; r < rows; ++r) {
@@ -111,7 +113,9 @@ class PlainMuon {
 
   std::vector<double> by_muon(PlainGpt<double>::Parameter& p) const {
     const model::Model& m = s_.model;
-    const auto cols = static_cast<std::size_t>(p.name.ends_with("proj.weight")   ? m.attention_width()
+    const auto elements = static_cast<std::int64_t>(p.value.size());
+    const auto cols = static_cast<std::size_t>(s_.training.lora() ? numerics::adapter_columns(s_, p.name, elements)
+                                               : p.name.ends_with("proj.weight") ? m.attention_width()
                                                : p.name.ends_with("down.weight") ? m.ffn_hidden
                                                                                  : m.hidden);
     std::vector<double> u(p.value.size());
@@ -138,11 +142,8 @@ class PlainMuon {
 
 std::vector<double> plain_muon_losses(const plan::Scenario& s, const std::string& file, std::int64_t steps,
                                       const MuonRule& rule = {}) {
-  const model::Model& m = s.model;
-  PlainGpt<double> model({m.layers, m.hidden, m.heads, m.kv_heads, m.head_dim, m.ffn_hidden, m.vocab, m.max_seq_len,
-                          m.tied_embeddings, m.bias},
-                         numerics::initial_values(s));
-  const auto data = execute::open_data(m, s.training.seq_len, s.training.seed, file);
+  PlainGpt<double> model(numerics::plain_shape(s), numerics::initial_values(s));
+  const auto data = execute::open_data(s.model, s.training.seq_len, s.training.seed, file);
   const auto sequence = numerics::sequences(*data, s);
   PlainMuon muon(s, rule);
   std::vector<double> losses;
@@ -169,6 +170,31 @@ TEST(Muon, TwentyStepsHaveThePlainModelsLosses) {
   }
 }
 
+// A and B of adapters are matrices of their own; what is frozen has no part in the gradient's norm.
+const Assignments kAdapted = {"training.lora_rank=4", "training.lora_alpha=8", "training.clip=0.02"};
+
+TEST(Muon, OfAdaptersHasThePlainModelsLosses) {
+  const numerics::TokenFile tokens = numerics::learnable_tokens();
+  const plan::Scenario one = scenario_from(kMuonPlain, kAdapted);
+  const std::vector<double> expected = plain_muon_losses(one, tokens.path(), numerics::kPlainSteps);
+  for (Assignments plan : {Assignments{},
+                           {"cluster.gpus=2", "plan.zero=1"},
+                           {"cluster.gpus=2", "plan.pipeline=2"},
+                           {"cluster.gpus=2", "plan.tensor=2", "model.kv_heads=6"}}) {
+    plan.insert(plan.end(), kAdapted.begin(), kAdapted.end());
+    const plan::Scenario scenario = scenario_from(kMuonPlain, plan);
+    const std::vector<double> own = scenario.model.kv_heads == one.model.kv_heads
+                                        ? expected
+                                        : plain_muon_losses(scenario, tokens.path(), numerics::kPlainSteps);
+    const std::vector<double> losses = performed(scenario, numerics::kPlainSteps, tokens.path()).result.loss;
+    numerics::expect_losses(losses, own, numerics::learnt_share(scenario));
+  }
+  const std::vector<double> whole =
+      plain_muon_losses(one, tokens.path(), numerics::kPlainSteps, {3.4445, 0.95, 0.2, true, false});
+  EXPECT_GT(std::abs(whole.back() / expected.back() - 1), 10 * numerics::kPlainTolerance)
+      << "three matrices of B are not felt";
+}
+
 // What the losses above are held to would show another coefficient, momentum or size, plain momentum, and queries, keys
 // and values as one matrix.
 TEST(Muon, EveryPartOfTheRuleIsFelt) {
@@ -193,6 +219,10 @@ TEST_P(MuonPlans, TrainAsOneRankDoes) {
 
 std::vector<Case> muon_cases() {
   const Assignments rule = {"training.optimizer=muon"};
+  Assignments adapted = {"training.optimizer=muon", "training.lora_rank=4", "training.lora_alpha=8"};
+  Assignments latents = adapted;
+  latents.insert(latents.end(), {"model.kv_heads=8", "model.q_lora_rank=12", "model.kv_lora_rank=12",
+                                 "model.qk_nope_head_dim=6", "model.qk_rope_head_dim=2", "model.v_head_dim=4"});
   return {{"llama_ddp2", kLlama, grid(2, 1, 1, 0), rule},
           {"llama_pipeline2_data2", kLlama, grid(4, 1, 2, 0), rule},
           {"llama_context2_one_bucket", kLlama, grid(2, 1, 1, 0, {"plan.context=2", "plan.bucket=1GiB"}), rule},
@@ -206,7 +236,15 @@ std::vector<Case> muon_cases() {
           {"llama_tensor2", kLlama, grid(2, 2, 1, 0), rule},
           {"gpt_tensor4_sequence", kGpt, grid(4, 4, 1, 0, {"plan.sequence_parallel=true"}), rule},
           {"llama_tensor2_zero1_pipeline2", kLlama, grid(8, 2, 2, 1, {"plan.sequence_parallel=true"}), rule},
-          {"llama_tensor2_zero1_group", kLlama, grid(8, 2, 1, 1, {"plan.zero_group=2"}), rule}};
+          {"llama_tensor2_zero1_group", kLlama, grid(8, 2, 1, 1, {"plan.zero_group=2"}), rule},
+          {"gpt_lora_ddp2", kGpt, grid(2, 1, 1, 0), adapted},
+          {"gpt_lora_zero1_of3", kGpt, grid(3, 1, 1, 1), adapted},
+          {"llama_lora_zero2_context2", kLlama, grid(4, 1, 1, 2, {"plan.context=2"}), adapted},
+          {"llama_lora_tensor2_zero1_pipeline2", kLlama, grid(8, 2, 2, 1, {"plan.sequence_parallel=true"}), adapted},
+          {"llama_lora_tensor2_zero1_megatron", kLlama, grid(4, 2, 1, 1, {"framework=megatron-core"}), adapted},
+          {"llama_lora_latents_tensor2_zero1", kLlama, grid(4, 2, 1, 1), latents},
+          {"llama_lora_latents_tensor2_sequence_zero1", kLlama, grid(4, 2, 1, 1, {"plan.sequence_parallel=true"}),
+           latents}};
 }
 INSTANTIATE_TEST_SUITE_P(Plans, MuonPlans, testing::ValuesIn(muon_cases()), name_of_case);
 
@@ -225,6 +263,15 @@ TEST(Muon, ExpertsOnTwoRanksTrainAsOnOne) {
                              grid(8, 2, 1, 1, {"plan.expert=2", "plan.micro_batch=1", "plan.sequence_parallel=true"}),
                              {"training.optimizer=muon", "model.layers=4"}},
                             1);
+  // Adapters of experts, and of shared ones beside them.
+  const Assignments lora = {"training.optimizer=muon", "model.layers=4", "training.lora_rank=4"};
+  for (const Assignments& plan :
+       {grid(2, 1, 1, 0, {"plan.expert=2"}), grid(8, 2, 1, 1, {"plan.expert=2", "plan.sequence_parallel=true"}),
+        grid(4, 2, 1, 1, {"plan.expert=4", "plan.sequence_parallel=true", "plan.expert_tensor=1"})}) {
+    Assignments one_each = plan;
+    one_each.emplace_back("plan.micro_batch=1");
+    expect_trains_as_one_rank({"adapters", moe, one_each, lora}, 1);
+  }
 }
 
 // In 16 bits an fp32 copy is updated.

@@ -189,6 +189,17 @@ const std::vector<double>& plain_losses_of(const Shape& shape, const plan::Scena
   });
 }
 
+// Of low-rank adaptation adapters alone are.
+inline bool trains(const plan::Scenario& scenario, const std::string& parameter) {
+  return !scenario.training.lora() || parameter.find(".lora_") != std::string::npos;
+}
+// Columns of an adapter's matrix of `elements`.
+inline std::int64_t adapter_columns(const plan::Scenario& scenario, const std::string& parameter,
+                                    std::int64_t elements) {
+  const std::int64_t rank = scenario.training.lora_rank;
+  return parameter.ends_with(".lora_a") ? elements / rank : rank;
+}
+
 // With a frozen table of small numbers logits cannot grow far.
 inline double learnt_share(const plan::Scenario& scenario) {
   return scenario.training.lora() ? 0.99 : 0.9;

@@ -265,6 +265,24 @@ TEST(ReplayedChoices, OfARunItselfAreItsRunAgain) {
   EXPECT_NE(recorded(kOneRank, kReplayed, replay(table_of_other_weights())).result.loss, run.result.loss);
 }
 
+// Of packed documents a ring has other tokens in every micro-batch.
+TEST(ReplayedChoices, OfDocumentsInARingAreThoseOfEachToken) {
+  Assignments more = replay(table_of_other_weights());
+  more.insert(more.end(), {"training.documents=table", "training.document_lengths=[4, 8]"});
+  const execute::Outcome one = recorded(kOneRank, kReplayed, more),
+                         ring = recorded(grid(4, 1, 1, 0, {"plan.expert=4", "plan.context=2", "plan.micro_batch=1"}),
+                                         kReplayed, more);
+  for (std::size_t step = 0; step < one.result.loss.size(); ++step)
+    EXPECT_NEAR(ring.result.loss.at(step) / one.result.loss[step], 1, kLossTolerance) << "step " << step;
+  const auto wanted = choices_in(table_of_other_weights()), taken = choices_in(written(ring));
+  ASSERT_NE(taken, nullptr);
+  for (std::int64_t step = 1; step <= kReplayed; ++step)
+    for (std::int64_t sequence = 0; sequence < 12; ++sequence)
+      for (std::int64_t position = 0; position < 16; ++position)
+        ASSERT_EQ(taken->of(step, 2, sequence, position)[0], wanted->of(step, 2, sequence, position)[0])
+            << "step " << step << ", sequence " << sequence << ", position " << position;
+}
+
 TEST(ReplayedChoices, OfOneStepAreTheSameInEveryStep) {
   const execute::Outcome outcome = recorded(grid(2, 1, 1, 0), 3, replay(table_of_other_weights(), 2));
   const auto taken = choices_in(written(outcome)), wanted = choices_in(table_of_other_weights());

@@ -75,6 +75,31 @@ TEST(LatentAttention, KeepsLatentsAndHeadsOrLatentsAlone) {
             kTokens / 2 * (2 * (kQuery + kLatent) + 2) + kTokens * (heads + out) / 2 + kTokens / 2 * kHidden);
 }
 
+// Op by op: the first and third product, which are those down, the fifth, which is the branch's output, and attention's
+// results; of the other layer's branch the seventh, its up-projection. Without a latent of queries: these, as the first
+// product, the third, up to keys and values, and the fifth, which is the gate.
+TEST(LatentAttention, OpByOpKeepsEverySecondProduct) {
+  const std::int64_t out = kHeads * (kValue + 1), ffn = 64;
+  const auto of_queries = lowered({"cluster.gpus=1", "plan.recompute=ops"}),
+             from_token = lowered({"cluster.gpus=1", "plan.recompute=ops", "model.q_lora_rank=0"});
+  EXPECT_EQ(kept(of_queries, "attention."), kTokens * (kQuery + kLatent + kRope + out) + kTokens * kHidden);
+  EXPECT_EQ(kept(from_token, "attention."), kTokens * kHeads * (kQk + kNope + kValue) + kTokens * out);
+  for (const auto* l : {&of_queries, &from_token}) {
+    EXPECT_EQ(kept(*l, "mlp.up"), l == &of_queries ? kTokens * ffn : 0);
+    EXPECT_EQ(kept(*l, "mlp.gate"), l == &of_queries ? 0 : kTokens * ffn);
+    EXPECT_EQ(kept(*l, "norm") + kept(*l, "mlp.activation"), 0);
+  }
+  const auto more = [](const Lowered& ops, std::vector<std::string> model) {
+    model.emplace_back("cluster.gpus=1");
+    return flops(ops) - flops(lowered(model));
+  };
+  const auto products = [](std::int64_t weights) { return 2.0 * static_cast<double>(kLayers * 4 * kTokens * weights); };
+  EXPECT_DOUBLE_EQ(more(of_queries, {}),
+                   products(kQuery * kHeads * kQk + kLatent * kHeads * (kNope + kValue) + kHidden * ffn));
+  EXPECT_DOUBLE_EQ(more(from_token, {"model.q_lora_rank=0"}),
+                   products(kHidden * (kLatent + kRope) + kHeads * kValue * kHidden + kHidden * ffn));
+}
+
 // What is done again are the products up, of every layer and sequence.
 TEST(LatentAttention, MakesTheProductsUpAgain) {
   const std::int64_t up = kQuery * kHeads * kQk + kLatent * kHeads * (kNope + kValue);

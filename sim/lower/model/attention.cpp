@@ -100,9 +100,9 @@ BufferId AttentionBranch::backward_apart(BufferId d_qkv) {
 
 void AttentionBranch::declare_buffers(BufferId input) {
   input_ = input;
-  if (latent_) latent_->declare_buffers(input);
+  if (latent_) latent_->declare_buffers(input, heads_.on());
   // What is exchanged is kept for backward as the core has it; the projection's input too.
-  const bool again = latent_ && latent_->makes_again();
+  const bool again = latent_ && (latent_->makes_again() || s_.keeps_some());
   const Lifetime saved = s_.kept(), local = heads_.on() || again ? Lifetime::slot : saved;
   qkv_ = core_qkv_ = s_.builder.activation(name_ + ".qkv", c_.compute, {c_.tokens, qkv_width()}, local);
   head_norms_.declare_buffers();
@@ -114,7 +114,14 @@ void AttentionBranch::declare_buffers(BufferId input) {
     out_ =
         s_.builder.activation(name_ + ".out.tokens", c_.compute, {c_.tokens, width()},
                               s_.keeps_some() ? saved : s_.of_product_input(saved, c_.adapts(&model::Adapters::proj)));
+  if (keeps_projected() && !m_.post_norms)  // whose norm has its input kept
+    output_ = s_.builder.activation(name_ + ".projected", c_.compute, {c_.local_tokens, m_.hidden}, saved);
   if (s_.fp8 && c_.scenario.training.e5m6_attention_output && !s_.recomputes()) declare_narrow_output();
+}
+
+void AttentionBranch::set_output(BufferId output) {
+  output_ = output;
+  if (keeps_projected()) s_.builder.set_lifetime(output, s_.kept());
 }
 
 void AttentionBranch::input_made_again() {
@@ -179,15 +186,15 @@ void AttentionBranch::forward_core() {
 }
 
 // Of recomputation op by op (plan::Recompute::ops) the first product, of queries, keys and values, is kept, and so is
-// attention's result; the second, the projection, is not, unless its sum over the tensor group is.
+// attention's result; the second, the projection, is not, unless it is the fifth (latent_attention.h) or summed over
+// the tensor group.
 BufferId AttentionBranch::forward(bool again) {
   const bool kept = again && s_.keeps_some();
-  if (!kept) forward_core();
-  if (kept && reduced_ >= 0) return reduced_;
-  const BufferId out = forward_projection();
-  if (again || !s_.keeps_some() || c_.groups.tensor < 0) return out;
-  s_.builder.set_lifetime(out, Lifetime::micro_batch);
-  return reduced_ = out;
+  if (!kept)
+    forward_core();
+  else if (latent_)
+    latent_->restore(qkv_);
+  return kept && keeps_projected() ? output_ : forward_projection();
 }
 
 BufferId AttentionBranch::forward_projection() {

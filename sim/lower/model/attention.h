@@ -42,7 +42,7 @@ class AttentionBranch {
   // Backward makes the input again before it reads it.
   void input_made_again();
   // Where the projection's output goes, [local_tokens, hidden], in the place of a buffer of the slot.
-  void set_output(BufferId output) { output_ = output; }
+  void set_output(BufferId output);
   // Returns the projection's output [local_tokens, hidden], with the bias where element-wise kernels are not fused.
   // `again`: what the micro-batch kept is not computed again.
   BufferId forward(bool again);
@@ -68,6 +68,10 @@ class AttentionBranch {
   std::int64_t width() const { return m_.attention_width() / c_.tensor; }
   void rope(bool backward, BufferId qkv);
   void forward_core();
+  // Of recomputation op by op: whether the projection's output is kept.
+  bool keeps_projected() const {
+    return s_.keeps_some() && (c_.groups.tensor >= 0 || (latent_ && latent_->queries_from_latent()));
+  }
   BufferId forward_projection();
   void declare_narrow_output();
   void convert_output(bool back);
@@ -86,8 +90,7 @@ class AttentionBranch {
   double rope_base_;
   bool scaled_angles_, rotates_;
   HeadNorms head_norms_;
-  BufferId output_ = -1;                    // what set_output gave
-  BufferId reduced_ = -1;                   // the projection's output summed over the tensor group, where that is kept
+  BufferId output_ = -1;                    // the projection's, where it is one of the layer's buffers
   BufferId narrow_out_ = -1;                // what backward has of it (training.e5m6_attention_output)
   BufferId core_qkv_ = -1, core_out_ = -1;  // as the core has them: these, or all tokens of some heads
 };

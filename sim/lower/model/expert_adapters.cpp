@@ -21,6 +21,8 @@ void ExpertBranch::declare_adapters() {
     ParamSpec b{name_ + what + ".lora_b", std::move(out), out_split, program::Init::Kind::zeros, 0};
     b.global_shape.push_back(rank);
     a.spread = b.spread = a.adapter = b.adapter = true;
+    a.matrices = e / c_.plan().expert;
+    b.matrices = a.matrices * (b.global_shape.size() == 4 ? 2 : 1);
     adapter.a = s_.parameters.add(s_.number, std::move(a));
     adapter.b = s_.parameters.add(s_.number, std::move(b));
   };

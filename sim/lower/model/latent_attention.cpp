@@ -47,9 +47,11 @@ void LatentProjections::declare_parameters() {
                          kWeightScale, adapts());
 }
 
-void LatentProjections::declare_buffers(BufferId input) {
-  input_ = input;
-  const Lifetime saved = s_.kept(), normed = makes_again() ? Lifetime::slot : saved;
+void LatentProjections::declare_buffers(BufferId input, bool traded) {
+  input_ = input, traded_ = traded;
+  const bool by_op = s_.keeps_some(), keeps_heads = by_op && !queries_from_latent();
+  const Lifetime saved = keeps_heads ? Lifetime::slot : s_.kept(),
+                 normed = by_op || makes_again() ? Lifetime::slot : saved;
   const auto activation = [&](const std::string& name, std::int64_t width, Lifetime lifetime) {
     return s_.builder.activation(name_ + name, c_.compute, {c_.local_tokens, width}, lifetime);
   };
@@ -63,7 +65,11 @@ void LatentProjections::declare_buffers(BufferId input) {
     tp_.made_again(kv_norm_.out());
     if (queries_from_latent()) tp_.made_again(q_norm_.out());
   }
-  k_rope_ = activation(".k_rope", m_.qk_rope_head_dim, makes_again() ? saved : Lifetime::slot);
+  const bool packs_again = (by_op && !traded) || makes_again();
+  k_rope_ = activation(".k_rope", m_.qk_rope_head_dim, packs_again ? saved : Lifetime::slot);
+  if (!keeps_heads || traded) return;
+  q_ = s_.builder.activation(name_ + ".q", c_.compute, {c_.tokens, query_width()}, s_.kept());
+  kv_ = s_.builder.activation(name_ + ".kv", c_.compute, {c_.tokens, key_value_width()}, s_.kept());
 }
 
 LatentHeads LatentProjections::heads(bool backward) const {
@@ -96,9 +102,12 @@ void LatentProjections::copy_columns(const std::string& name, BufferId from, Buf
                 c_.compute, {{from}}, {{to}});
 }
 
-// The latents, and the columns that all heads' keys share.
-void LatentProjections::down() {
+void LatentProjections::queries_down() {
   if (queries_from_latent()) product_down(name_ + ".q_down", q_down_w_, q_latent_, m_.q_lora_rank);
+}
+
+// The latent, and the columns that all heads' keys share.
+void LatentProjections::keys_values_down() {
   const BufferId down = workspace(name_ + ".kv_down", c_.local_tokens, down_width());
   product_down(name_ + ".kv_down", kv_down_w_, down, down_width());
   copy_columns(name_ + ".kv_latent", down, kv_latent_, 0, m_.kv_lora_rank, true);
@@ -106,8 +115,9 @@ void LatentProjections::down() {
 }
 
 // [tokens, own heads, head_dim], not rotated.
-BufferId LatentProjections::queries() {
-  const BufferId q = workspace(name_ + ".q", c_.tokens, query_width());
+BufferId LatentProjections::queries(bool kept) {
+  if (kept && q_ >= 0) return q_;
+  const BufferId q = q_ >= 0 ? q_ : workspace(name_ + ".q", c_.tokens, query_width());
   if (!queries_from_latent()) {
     const BufferId in = tp_.product_input(prefix_ + ".norm1", input_, m_.hidden);
     tp_.product(name_ + ".q.forward", in, q_up_w_, -1, q, query_width(), m_.hidden);
@@ -119,18 +129,37 @@ BufferId LatentProjections::queries() {
   return q;
 }
 
+// [tokens, own heads, qk_nope_head_dim + v_head_dim].
+BufferId LatentProjections::keys_values(bool kept) {
+  kv_norm_.forward();
+  if (kept && kv_ >= 0) return kv_;
+  const BufferId in = tp_.product_input(name_ + ".kv_norm", kv_norm_.out(), m_.kv_lora_rank);
+  const BufferId kv = kv_ >= 0 ? kv_ : workspace(name_ + ".kv", c_.tokens, key_value_width());
+  tp_.product(name_ + ".kv_up.forward", in, kv_up_w_, -1, kv, key_value_width(), m_.kv_lora_rank);
+  return kv;
+}
+
 void LatentProjections::forward(BufferId qkv) {
-  down();
-  forward_again(qkv);
+  queries_down();
+  keys_values_down();
+  pack(qkv, false);
 }
 
 void LatentProjections::forward_again(BufferId qkv) {
-  const BufferId q = queries();
-  const BufferId k_rope = tp_.gather_sequence(name_ + ".k_rope", k_rope_, m_.qk_rope_head_dim);
+  pack(qkv, false);
+}
+
+void LatentProjections::restore(BufferId qkv) {
+  if (!queries_from_latent()) keys_values_down();
+  if (!traded_) return pack(qkv, true);
+  if (queries_from_latent()) q_norm_.forward();
   kv_norm_.forward();
-  const BufferId in = tp_.product_input(name_ + ".kv_norm", kv_norm_.out(), m_.kv_lora_rank);
-  const BufferId kv = workspace(name_ + ".kv", c_.tokens, key_value_width());
-  tp_.product(name_ + ".kv_up.forward", in, kv_up_w_, -1, kv, key_value_width(), m_.kv_lora_rank);
+}
+
+void LatentProjections::pack(BufferId qkv, bool kept) {
+  const BufferId q = queries(kept);
+  const BufferId k_rope = tp_.gather_sequence(name_ + ".k_rope", k_rope_, m_.qk_rope_head_dim);
+  const BufferId kv = keys_values(kept);
   s_.builder.op(name_ + ".heads", heads(false), c_.compute, {{q}, {kv}, {k_rope}}, {{qkv}});
   rotates_apart(false);
 }

@@ -13,6 +13,12 @@
 // Kept for backward: both latents before and after their norms, and the packed heads; what a product up gives lives in
 // a slot. With plan.recompute_latent the latents before their norms and the shared columns alone are kept, and the rest
 // is made again before the core's backward, as Megatron-Core's recompute module mla_up_proj does.
+//
+// Of recomputation op by op (plan::Recompute::ops) every second product is kept, in torchtitan's order of them
+// (pytorch/torchtitan@03a13843 torchtitan/models/deepseek_v3/model/model.py, Attention.forward): down and up of
+// queries, down and up of keys and values, the projection. With a latent of queries these are both products down, so
+// that the same is kept and made again as with plan.recompute_latent; without, queries and the product up of keys and
+// values are kept, and the latent is made again. The projection is the fifth, and is kept, or the fourth.
 #pragma once
 
 #include <string>
@@ -28,8 +34,8 @@ class LatentProjections {
   LatentProjections(const UnitScope& scope, const std::string& prefix, const std::string& name);
 
   void declare_parameters();
-  // input: the norm's output [local_tokens, hidden].
-  void declare_buffers(BufferId input);
+  // input: the norm's output [local_tokens, hidden]. `traded`: the heads are kept as ranks have traded them.
+  void declare_buffers(BufferId input, bool traded);
   // Backward makes the input again before it reads it.
   void input_made_again() {
     down_.made_again(input_);
@@ -40,6 +46,10 @@ class LatentProjections {
   // The same in backward, from what is kept; with plan.recompute_latent, unless all of the layer was made again.
   bool makes_again() const { return c_.plan().recompute_latent && !s_.recomputes(); }
   void forward_again(BufferId qkv);
+  // Of recomputation op by op: the same with all else that backward reads of what is not kept.
+  void restore(BufferId qkv);
+  // Whether its products are four, else three.
+  bool queries_from_latent() const { return m_.q_lora_rank > 0; }
   // The gradient of that -> the input's gradient [local_tokens, hidden]; -1 without `input_gradient`, where adapters
   // alone are trained.
   BufferId backward(BufferId d_qkv, bool input_gradient);
@@ -50,7 +60,6 @@ class LatentProjections {
   // Each of its products has an adapter then (lora.h), as with Hugging Face's peft and target_modules all-linear.
   bool adapts() const { return c_.adapts(&model::Adapters::qkv); }
   ParamId add_down(const std::string& name, std::int64_t width);
-  bool queries_from_latent() const { return m_.q_lora_rank > 0; }
   std::int64_t query_width() const { return m_.heads * m_.head_dim / c_.tensor; }
   std::int64_t key_value_width() const { return m_.heads * (m_.qk_nope_head_dim + m_.v_head_dim) / c_.tensor; }
   std::int64_t down_width() const { return m_.kv_lora_rank + m_.qk_rope_head_dim; }
@@ -65,8 +74,12 @@ class LatentProjections {
   // Between [rows, down_width] and its columns from `first` on, apart.
   void copy_columns(const std::string& name, BufferId from, BufferId to, std::int64_t first, std::int64_t width,
                     bool apart);
-  void down();
-  BufferId queries();
+  void queries_down();
+  void keys_values_down();
+  // `kept`: what a product gave, and was kept, is not computed again.
+  BufferId queries(bool kept);
+  BufferId keys_values(bool kept);
+  void pack(BufferId qkv, bool kept);
   BufferId queries_backward(BufferId d_q, bool input_gradient);
   BufferId keys_values_backward(BufferId d_kv, BufferId d_k_rope, bool input_gradient);
 
@@ -80,6 +93,8 @@ class LatentProjections {
   NormLayer q_norm_, kv_norm_;
   ParamId q_down_w_ = -1, q_up_w_ = -1, kv_down_w_ = -1, kv_up_w_ = -1;
   BufferId input_ = -1, q_latent_ = -1, kv_latent_ = -1, k_rope_ = -1;
+  BufferId q_ = -1, kv_ = -1;  // queries, keys and values not rotated, where they are kept
+  bool traded_ = false;
 };
 
 }  // namespace rehearse::lower

@@ -36,14 +36,17 @@ void MlpBranch::declare_parameters() {
 
 // Of recomputation op by op (plan::Recompute::ops) every second product is kept. A gated layer's are queries, keys and
 // values (counted as three), the projection, the gate, the up-projection, the down-projection; another's the first one
-// as one product, and no gate.
+// as one product, and no gate. Behind five products of latent attention it is the others.
 void MlpBranch::declare_buffers(BufferId input) {
   input_ = input;
   if (s_.keeps_some() && gated()) {
-    up_ = s_.builder.activation(name_ + ".gate", c_.compute, {c_.tokens, width()}, s_.kept());
-    value_ = s_.builder.activation(name_ + ".up", c_.compute, {c_.tokens, width()}, s_.restored());
+    const Lifetime first = keeps_first() ? s_.kept() : s_.restored(),
+                   second = keeps_first() ? s_.restored() : s_.kept();
+    up_ = s_.builder.activation(name_ + ".gate", c_.compute, {c_.tokens, width()}, first);
+    value_ = s_.builder.activation(name_ + ".up", c_.compute, {c_.tokens, width()}, second);
   } else {
-    up_ = s_.builder.activation(name_ + ".up", c_.compute, {c_.tokens, up_width()}, s_.kept());
+    up_ = s_.builder.activation(name_ + ".up", c_.compute, {c_.tokens, up_width()},
+                                keeps_first() ? s_.kept() : s_.restored());
   }
   if (activation(false).separate && gated())
     silu_ = s_.builder.activation(name_ + ".silu", c_.compute, {c_.tokens, width()}, s_.restored());
@@ -64,13 +67,15 @@ bool MlpBranch::fuses_gelu() const {
 }
 
 void MlpBranch::forward_to_activation(bool again) {
-  const bool kept = again && s_.keeps_some(), fused = fuses_gelu() && !kept;
-  if (!kept || parted()) {
+  const bool kept = again && s_.keeps_some();
+  const bool first = !kept || !keeps_first(), second = parted() && (!kept || keeps_first());
+  const bool fused = fuses_gelu() && first;
+  if (first || second) {
     const BufferId in = tp_.product_input(prefix_ + ".norm2", input_, m_.hidden, up_w_);
     if (!parted())
       tp_.product(name_ + ".up.forward", in, up_w_, up_b_, up_, up_width(), m_.hidden, fused ? activation_ : -1);
-    if (parted() && !kept) tp_.product_part(name_ + ".gate.forward", in, {up_w_, up_b_, 0, 2}, up_, width(), m_.hidden);
-    if (parted()) tp_.product_part(name_ + ".up.forward", in, {up_w_, up_b_, 1, 2}, value_, width(), m_.hidden);
+    if (parted() && first) tp_.product_part(name_ + ".gate.forward", in, {up_w_, up_b_, 0, 2}, up_, width(), m_.hidden);
+    if (second) tp_.product_part(name_ + ".up.forward", in, {up_w_, up_b_, 1, 2}, value_, width(), m_.hidden);
   }
   if (fused) return;
   std::vector<Operand> writes{{activation_}};

@@ -33,6 +33,9 @@ class MlpBranch : public FeedForward {
   std::int64_t up_width() const { return (gated() ? 2 : 1) * ffn_hidden_ / c_.tensor; }
   std::int64_t width() const { return ffn_hidden_ / c_.tensor; }
   program::Activation activation(bool backward) const;
+  // Of recomputation op by op: whether the first product is kept, as the fifth of a layer's, and not the second. The
+  // sixth it is behind five of attention (latent_attention.h).
+  bool keeps_first() const { return !m_.latent_attention() || m_.q_lora_rank == 0; }
   // Whether products do GELU.
   bool fuses_gelu() const;
 

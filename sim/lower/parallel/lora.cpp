@@ -26,6 +26,8 @@ void LoraAdapters::add(int unit, const std::string& name, ParamId weight, const 
   ParamSpec b{name + ".lora_b", spec.global_shape, row_parallel ? -1 : spec.tensor_dim, program::Init::Kind::zeros, 0};
   b.global_shape.back() = rank;
   a.adapter = b.adapter = true;
+  a.matrices = 1;
+  b.matrices = spec.matrices, b.packed_qkv = spec.packed_qkv;
   a.complete = b.complete = spec.tensor_dim < 0 && !context_.sequence_parallel;
   std::int64_t out = 1;
   for (int i = 0; i < last; ++i) out *= spec.global_shape[static_cast<std::size_t>(i)];

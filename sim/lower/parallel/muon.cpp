@@ -1,6 +1,7 @@
 // Muon (training.optimizer: muon; program::Muon has the rule): the matrices of blocks have a bucket's momentum beside
 // them, and a step an operation for each tensor, or three for queries, keys and values, which are packed in one. Gate
-// and up-projection, and each expert's matrices, are matrices of their own.
+// and up-projection, and each expert's matrices, are matrices of their own. Of adapters (lora.h) A is a matrix, and B
+// as many as the product's weight.
 //
 // With ZeRO 1 and 2 a shard has whole matrices: a bucket has matrices of one shape, as many for each rank (the last
 // ones of a chunk are padded with zeros), whose owner alone makes them orthogonal; gradients are reduce-scattered and
@@ -21,7 +22,7 @@ using program::MuonPart;
 using program::StreamKind;
 
 bool ParameterStore::by_muon(const Param& p) const {
-  return context_.scenario.training.optimizer == plan::OptimizerKind::muon && p.spec.matrices > 0;
+  return context_.scenario.training.optimizer == plan::OptimizerKind::muon && p.spec.matrices > 0 && !frozen(p);
 }
 
 std::int64_t ParameterStore::muon_piece(const Param& p) const {
@@ -30,8 +31,12 @@ std::int64_t ParameterStore::muon_piece(const Param& p) const {
 
 int& ParameterStore::open_muon_bucket(const Param& p) {
   const bool by_columns = split_over_tensor(p) && p.spec.tensor_dim == static_cast<int>(p.local_shape.size()) - 1;
-  const std::array<std::int64_t, 5> alike = {muon_piece(p), p.local_shape.back(), p.spec.packed_qkv ? 1 : 0,
-                                             split_over_tensor(p) ? by_columns ? 2 : 1 : 0, p.spec.spread ? 1 : 0};
+  const std::array<std::int64_t, 6> alike = {muon_piece(p),
+                                             p.local_shape.back(),
+                                             p.spec.packed_qkv ? 1 : 0,
+                                             split_over_tensor(p) ? by_columns ? 2 : 1 : 0,
+                                             p.spec.spread ? 1 : 0,
+                                             p.spec.complete ? 1 : 0};
   return open_muon_.try_emplace(alike, -1).first->second;
 }
 

@@ -372,8 +372,9 @@ class ParameterStore {
   RoleBuilder& builder_;
   std::vector<Param> params_;
   std::vector<Bucket> buckets_;
-  // By what makes matrices alike: rows and columns of a rank's part, and which of two ways they are split.
-  std::map<std::array<std::int64_t, 5>, int> open_muon_;
+  // By what makes matrices alike: rows and columns of a rank's part, which of two ways they are split, and what is
+  // summed over the tensor group.
+  std::map<std::array<std::int64_t, 6>, int> open_muon_;
   std::map<std::pair<BufferId, int>, BufferId> parts_;  // of a parameter's values, the k-th
   int chunk_ = -1;
   bool last_backward_ = false;

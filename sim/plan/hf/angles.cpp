@@ -42,8 +42,10 @@ std::string unusual_yarn(Config& c, std::vector<std::string> path) {
   const double longer = factor > 1 ? 0.1 * std::log(factor) + 1 : 1;
   const std::pair<const char*, double> usual[] = {{"beta_fast", 32}, {"beta_slow", 1}, {"attention_factor", longer}};
   std::string unusual;
+  // Of latent attention both are given, and scores are longer in the place of what is rotated (DeepSeek-V3: 1 and 1).
+  const bool latent = c.given("kv_lora_rank");
   for (const char* leaf : {"mscale", "mscale_all_dim"})
-    if (c.within(at(leaf))) unusual = leaf;
+    if (latent ? c.number_within(at(leaf), 0) != 1 : c.within(at(leaf))) unusual = leaf;
   for (const auto& [leaf, value] : usual)
     if (!(std::abs(c.number_within(at(leaf), value) - value) <= 1e-6 * value)) unusual = leaf;
   if (const std::string truncated = c.text_within(at("truncate")); !truncated.empty() && truncated != "true")

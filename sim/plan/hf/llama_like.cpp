@@ -86,7 +86,7 @@ void deepseek(Config& c, bool third) {
   if (third) c.count_or("num_nextn_predict_layers", "mtp_depth", 0);
   if (third) c.left_out_of_kind("the routers' biases, one number an expert, which no gradient trains");
   c.for_scenario("attention_dropout", kDropout);
-  c.no_matter({"rope_theta", "rope_scaling", "rope_parameters"}, kValues);
+  angles(c, 10000);
 }
 
 }  // namespace

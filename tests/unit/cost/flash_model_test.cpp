@@ -78,6 +78,24 @@ TEST(FlashModel, AWindowTakesTheTimeOfItsTiles) {
   EXPECT_NEAR(almost / flash_compute_seconds(a, rate, 1, 1e12, 100, 100), 1, 1e-4);
 }
 
+// Of two ranks that gather keys each has half of the queries, and of the window's pairs and tiles.
+TEST(FlashModel, AWindowOfGatheredKeysIsSharedEvenly) {
+  FlashRate rate;
+  rate.rate = 1e12;
+  program::Attention whole = attention(128, 128);
+  whole.window = 3072;  // more than a rank has queries
+  program::Attention part = whole;
+  part.seq = 2048, part.keys = 4096, part.key_steps = -1;
+  EXPECT_DOUBLE_EQ(2 * flash_compute_seconds(part, rate, 1, 0.5e12, 1, 1),
+                   flash_compute_seconds(whole, rate, 1, 1e12, 1, 1));
+  test::OneOp one = test::attention(program::AttentionPart::flash_forward, 1, 16, 4096);
+  auto& a = std::get<program::Attention>(one.op.shape);
+  a.window = 3072;
+  const double of_whole = comparable_flops(one.op, 1e12);
+  a.seq = 2048, a.keys = 4096;
+  EXPECT_DOUBLE_EQ(2 * comparable_flops(one.op, 0.5e12), of_whole);
+}
+
 // A kernel of variable lengths takes 8 documents of 512 tokens as a batch of 8 sequences of 512.
 TEST(FlashModel, PackedSequencesAreAsManyShortOnes) {
   FlashRate rate;

@@ -265,6 +265,19 @@ TEST(Slips, StandInTheErrorThatTheyMake) {
   }
 }
 
+// As torchtitan's deepseek_v3_671b.toml has it.
+TEST(Defaults, TorchtitansDeepSeekRecomputesOpByOp) {
+  const Imported imported =
+      import_plan("x.toml",
+                  "[model]\nname = \"deepseek_v3\"\nflavor = \"671B\"\n[training]\nlocal_batch_size = 4\nseq_len = "
+                  "4096\n[parallelism]\ndata_parallel_shard_degree = -1\n[activation_checkpoint]\nmode = "
+                  "\"selective\"\nselective_ac_option = 'op'\n",
+                  {"", "", 256});
+  const plan::Scenario s = read(imported.scenario);
+  EXPECT_EQ(s.plan.recompute, plan::Recompute::ops);
+  EXPECT_TRUE(s.model.latent_attention());
+}
+
 // Latent attention's rotation in one kernel is experimental in Megatron-Core; elsewhere the key is of nothing.
 TEST(Defaults, MegatronsLatentRotationIsAFlag) {
   const auto exported = [&](const std::string& model, const std::vector<std::string>& more) {

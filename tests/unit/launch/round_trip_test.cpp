@@ -154,6 +154,7 @@ TEST_P(RoundTrip, AKeyOfAnotherPlanIsTheSameAgainOrListed) {
       {"plan.fused_weight_gradient=false", "framework=megatron-core"},
       {"model=mixtral-8x7b", "plan.expert=8", "plan.expert_dispatch=all_gather", "framework=megatron-core"},
       {"model=mixtral-8x7b", "plan.expert=8", "plan.zero=3", "plan.recompute=ops", "framework=torch-fsdp2"},
+      {"model=deepseek-v3", "plan.expert=8", "plan.zero=3", "plan.recompute=ops", "framework=torch-fsdp2"},
       {"model=mixtral-8x7b", "plan.expert=8", "plan.tensor=2", "plan.sequence_parallel=true", "plan.expert_tensor=1",
        "plan.zero=3", "framework=torch-fsdp2"},
   };

@@ -121,6 +121,25 @@ TEST(MuonStates, OfSplitMatricesAreGathered) {
   EXPECT_EQ(muon_sent(both, "tensor", program::CollectiveKind::all_gather), 2 * kOfMuon / 2);
 }
 
+// Of two layers, rank 4: A's of 4 x 64 three times and of 4 x 192; B's of queries, keys and values, of the projection
+// and of the way back 64 x 4 each, of gate and up-projection 192 x 4 each. Nothing else is trained.
+TEST(MuonStates, OfAdaptersAreOfTheirMatrices) {
+  constexpr std::int64_t kOfAdapters = 2 * 4 * (3 * 64 + 192 + 5 * 64 + 2 * 192);
+  const auto whole = muon_program({"training.lora_rank=4"});
+  EXPECT_EQ(kept_of_muon(whole.roles.front()), 8 * kOfAdapters);
+  const double all = muon_sums(whole.roles.front()).flops;
+  EXPECT_DOUBLE_EQ(all, 2 * 5 * ((3 + 5) * (4 * 16 * 64 + 2 * 64) + (1 + 2) * (4 * 16 * 192 + 2 * 64)));
+  const auto half = muon_program({"training.lora_rank=4", "plan.zero=1", "cluster.gpus=2"});
+  EXPECT_EQ(kept_of_muon(half.roles.front()), 8 * kOfAdapters / 2);
+  EXPECT_DOUBLE_EQ(muon_sums(half.roles.front()).flops, all / 2);
+  // Of column-parallel products B is split, of row-parallel ones A; the others are whole on every rank.
+  const auto split = muon_program({"training.lora_rank=4", "plan.tensor=4"});
+  EXPECT_EQ(muon_sent(split, "tensor", program::CollectiveKind::all_gather), 2 * 2 * 4 * (3 * 64 + 2 * 192 + 64 + 192));
+  for (const char* framework : {"rehearse", "megatron-core"})
+    muon_program({"training.lora_rank=4", "plan.zero=1", "plan.tensor=2", "plan.pipeline=2",
+                  "plan.sequence_parallel=true", std::string("framework=") + framework});
+}
+
 TEST(MuonStates, OfManyPlansAreSound) {
   for (const char* plan : {"plan.pipeline=2", "plan.context=2"})
     for (const char* framework : {"rehearse", "megatron-core"})

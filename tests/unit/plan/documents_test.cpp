@@ -172,6 +172,11 @@ TEST(PackedDocuments, RulesNameTheKey) {
       drawn[0].find("training.documents: context_kind: ring cuts each document into 2 * context = 4 equal chunks"),
       std::string::npos)
       << drawn[0];
+  EXPECT_EQ(problems("rehearse: 1\nmodel: {family: moe, layers: 2, hidden: 32, heads: 4, vocab: 100, max_seq_len: 128, "
+                     "experts: 4, experts_per_token: 2, expert_ffn_hidden: 32, dropout: 0.1}\ncluster: {gpus: "
+                     "2}\nplan: {context: 2}\n"
+                     "training: {seq_len: 128, documents: fixed, document_length: 40}\n"),
+            List{});
   const List rows = ring("fixed, document_length: 40", ", micro_batch: 2");
   ASSERT_EQ(rows.size(), 1U);
   EXPECT_NE(rows[0].find("plan.micro_batch: micro_batch = 2: context_kind: ring cuts the documents of one row"),
