@@ -26,12 +26,13 @@ std::string trained(const char* lr) {
 // 12 maps in 3 groups, of strides 1 and 2; depthwise, and to twice as many; a list that scales them, of silu.
 const std::string kLayers =
     "rehearse: 1\n"
-    "model: {family: custom, image: {channels: 3, size: 9}, layer_list: [{layer: convolution, width: 12, groups: 3}, "
-    "{layer: silu}, {layer: scale, body: [{layer: average_pool}, {layer: linear, width: 5}, {layer: silu}, {layer: "
-    "linear, width: 12}, {layer: sigmoid}]}, {layer: convolution, width: 18, groups: 3, stride: 2, bias: false}, "
-    "{layer: silu}, {layer: convolution, width: 18, kernel: 5, groups: 18}, {layer: silu}, {layer: convolution, width: "
-    "36, groups: 18, stride: 2}, {layer: silu}, {layer: linear, width: 4}]}\n" +
-    trained("0.1");
+    "model: {family: custom, image: {channels: 3, size: 9}, sync_batch_norm: true, layer_list: [{layer: convolution, "
+    "width: 12, groups: 3}, {layer: silu}, {layer: scale, body: [{layer: average_pool}, {layer: linear, width: 5}, "
+    "{layer: silu}, {layer: linear, width: 12}, {layer: sigmoid}]}, {layer: convolution, width: 18, groups: 3, stride: "
+    "2, bias: false}, {layer: batch_norm}, {layer: silu}, {layer: convolution, width: 18, kernel: 5, groups: 18}, "
+    "{layer: silu}, {layer: convolution, width: 36, groups: 18, stride: 2}, {layer: batch_norm}, {layer: silu}, "
+    "{layer: linear, width: 4}]}\n" +
+    trained("0.002");
 // SE-ResNeXt of two stages: 8 groups of 2 maps and of 4, and normalisation over all ranks' images.
 const std::string kResidual =
     "rehearse: 1\n"
@@ -94,12 +95,12 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(PlainCase{"OneRank", {"plan.micro_batch=6"}},
                     PlainCase{"Recompute", {"plan.micro_batch=6", "plan.recompute=full"}},
                     PlainCase{"TorchKernels", {"plan.micro_batch=6", "framework=torch-ddp"}},
-                    PlainCase{"Data", split(3, {"plan.micro_batch=1"})},
+                    PlainCase{"Data", split(3, {"plan.micro_batch=2"})},
                     PlainCase{"Zero1", split(2, {"plan.micro_batch=3", "plan.zero=1"})},
                     PlainCase{"Zero2", split(2, {"plan.micro_batch=3", "plan.zero=2"})},
                     PlainCase{"Zero3", split(2, {"plan.micro_batch=3", "plan.zero=3"})},
-                    PlainCase{"Pipeline", split(4, {"plan.micro_batch=2", "plan.pipeline=4"})},
-                    PlainCase{"PipelineZero1", split(4, {"plan.micro_batch=1", "plan.pipeline=2", "plan.zero=1"})},
+                    PlainCase{"Pipeline", split(4, {"plan.micro_batch=6", "plan.pipeline=4"})},
+                    PlainCase{"PipelineZero1", split(4, {"plan.micro_batch=3", "plan.pipeline=2", "plan.zero=1"})},
                     PlainCase{"ResidualOneRank", {"plan.micro_batch=6"}},
                     PlainCase{"ResidualZero3", split(2, {"plan.micro_batch=3", "plan.zero=3"})},
                     PlainCase{"ResidualPipeline", split(3, {"plan.micro_batch=6", "plan.pipeline=3"})}),
