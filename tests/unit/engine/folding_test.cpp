@@ -167,17 +167,6 @@ TEST_F(LeftOutRounds, LeaveNoTraceWhereOpsAreLaunched) {
   (void)events(48, options);
 }
 
-// With what transfers hold of their devices stages as even as these get ahead of one another by a little each round.
-TEST_F(FoldedStep, RoundsThatComeToRepeatLateAreLeftOutToo) {
-  const auto events = [&](int micro_batches) {
-    size_.micro_batches = micro_batches;
-    EXPECT_EQ(simulated({}), 2);
-    return run({}).events;
-  };
-  const std::int64_t some = events(200), more = events(400);
-  EXPECT_LT(more, some + some / 4);
-}
-
 // One of three replicas has a longer way between its stages, so its rounds take longer and all ranks together never
 // come back to one state: its rounds and those of the others are left out apart.
 TEST_F(LeftOutRounds, OfReplicasOnUnlikeLinksAreLeftOutApart) {
