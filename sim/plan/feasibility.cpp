@@ -189,11 +189,6 @@ class Rules {
           "ffn_hidden = {}: {}",
           what, number, t, m.heads, m.kv_heads, ffn, nearest_divisors(common, t, kMaxRanks)));
     };
-    if (m.has_mixers() && m.mamba_groups % t != 0)
-      key("tensor").error(fmt::format(
-          "mamba_groups = {} is not divisible by tensor = {}: a rank has whole groups of a mixer's heads; nearest "
-          "tensor sizes that divide it: {}",
-          m.mamba_groups, t, nearest_divisors(m.mamba_groups, t, kMaxRanks)));
     if (!m.has_attention()) return rule(moe ? "common width of experts and dense layers" : "ffn_hidden", ffn);
     rule("heads", m.heads);
     if (fewer && t % m.kv_heads == 0) {

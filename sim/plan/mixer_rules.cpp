@@ -1,6 +1,7 @@
 // See sections.h.
 #include <fmt/format.h>
 
+#include "sim/plan/nearest_numbers.h"
 #include "sim/plan/sections.h"
 
 namespace rehearse::plan::detail {
@@ -39,6 +40,11 @@ void check_one_branch(const Sections& sections, const Scenario& s) {
     sections.training.get("lora_rank")
         .error("adapters of the layers of layer_pattern are not available yet", "lora_rank: 0");
   if (!m.has_mixers()) return;
+  if (m.mamba_groups % s.plan.tensor != 0)
+    sections.plan.get("tensor").error(
+        fmt::format("mamba_groups = {} is not divisible by tensor = {}: a rank has whole groups of a mixer's heads; "
+                    "nearest tensor sizes that divide it: {}",
+                    m.mamba_groups, s.plan.tensor, nearest_divisors(m.mamba_groups, s.plan.tensor, kMaxRanks)));
   if (s.plan.context > 1)
     sections.plan.get("context").error(
         fmt::format("context = {}: a mixer's states pass from token to token, and do not pass from rank to rank yet",

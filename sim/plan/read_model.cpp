@@ -358,9 +358,8 @@ class ModelReader {
 
   // Layers of one branch each.
   void finish_pattern() {
-    const std::string& pattern = model_.layer_pattern;
+    const std::string &pattern = model_.layer_pattern, letters = model_.family == Family::moe ? "M*-E" : "M*-";
     const Node given = source_.value("layer_pattern");
-    const std::string_view letters = model_.family == Family::moe ? "M*-E" : "M*-";
     if (const std::size_t wrong = pattern.find_first_not_of(letters); wrong != std::string::npos)
       return given.error(
           fmt::format("'{}' of layer {} is no kind of layer, expected M (mixer), * (attention), - "

@@ -98,9 +98,7 @@ struct ExpectedOf {
     const Sizes parts{l.query_elements(), l.key_value_elements(), l.tokens * l.rope}, packed{l.packed_elements()};
     return l.backward ? Expected{packed, parts} : Expected{parts, packed};
   }
-
   Expected operator()(const StateSpace& s) const { return {s.reads(), s.writes()}; }
-
   Expected operator()(const Norm& n) const {
     const std::int64_t x = n.rows * n.cols;
     const std::int64_t stats = n.rows * (n.rms ? 1 : 2);

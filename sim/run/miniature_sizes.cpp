@@ -260,8 +260,22 @@ class Shrinking {
     if (l.ffn_hidden > 0) m.ffn_hidden = of_rank(l.ffn_hidden);
     resize_heads(of_all);
     if (l.experts > 0) resize_experts(of_rank);
+    if (l.one_branch()) resize_pattern(t);
     m.full_attention_every = l.full_attention_every > m.layers ? 0 : l.full_attention_every;
     m.nope_every = l.nope_every > m.layers ? 0 : l.nope_every;
+  }
+
+  // Layers in even steps of the pattern, and of mixers a group a rank with two heads.
+  void resize_pattern(int64_t tensor) {
+    model::Model& m = s_.model;
+    const model::Model& l = large_.model;
+    m.layer_pattern.clear();
+    for (int64_t layer = 0; layer < m.layers; ++layer) m.layer_pattern += l.branch(layer * l.layers / m.layers);
+    if (m.layer_pattern.find('E') == std::string::npos && l.experts > 0) m.layer_pattern.back() = 'E';
+    if (!l.has_mixers()) return;
+    if (!m.has_mixers()) m.layer_pattern.front() = 'M';
+    m.mamba_groups = tensor;
+    m.mamba_heads = 2 * tensor;
   }
 
   template <class OfAll>

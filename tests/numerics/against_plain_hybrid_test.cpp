@@ -90,5 +90,29 @@ TEST(HybridPlans, RunsHaveTheSameBits) {
   }
 }
 
+// Experts among mixers have no plain model: whatever the split, twenty steps have one rank's losses.
+TEST(HybridPlans, ExpertsAmongMixersHaveOneRanksLosses) {
+  const char* const text = R"(
+rehearse: 1
+model: {family: moe, layers: 5, layer_pattern: "ME*ME", hidden: 24, heads: 4, kv_heads: 2, head_dim: 10, vocab: 61,
+        max_seq_len: 18, position: none, attention: flash, experts: 6, experts_per_token: 2, expert_ffn_hidden: 20,
+        shared_experts: 1, capacity_factor: 3, mamba_heads: 8, mamba_head_dim: 5, mamba_groups: 4, mamba_state: 6,
+        mamba_chunk: 7}
+cluster: {topology: local, gpus: 1}
+plan: {micro_batch: 1, bucket: 4KiB}
+training: {global_batch: 8, seq_len: 16, precision: fp32, lr: 3e-3, weight_decay: 0.2, clip: 0.5, seed: 7}
+)";
+  const TokenFile tokens = alternating_tokens();
+  const std::vector<double> one = performed(scenario_from(text), kPlainSteps, tokens.path()).result.loss;
+  EXPECT_LT(one.back(), 0.9 * one.front());
+  for (const auto& plan : {split(2, {"plan.zero=1"}), split(2, {"plan.tensor=2", kSequence}),
+                           split(2, {"plan.expert=2", "plan.zero=1"}), split(2, {"plan.pipeline=2"})}) {
+    const std::vector<double> losses = performed(scenario_from(text, plan), kPlainSteps, tokens.path()).result.loss;
+    ASSERT_EQ(losses.size(), one.size());
+    for (std::size_t s = 0; s < one.size(); ++s)
+      EXPECT_NEAR(losses[s], one[s], 1e-4 * one[s]) << testing::PrintToString(plan) << ", step " << s;
+  }
+}
+
 }  // namespace
 }  // namespace rehearse::numerics
