@@ -92,7 +92,8 @@ Imported Taken::finish(std::string format, const ImportHints& hints, std::string
     }
     const auto meant = std::find_if(missing.begin(), missing.end(),
                                     [&](const std::string& name) { return slip_of(setting.key, name); });
-    if (meant != missing.end()) text += fmt::format("; did you mean {}{}?", prefix_, *meant);
+    if (meant != missing.end() && !asked_.contains(setting.key))
+      text += fmt::format("; did you mean {}{}?", prefix_, *meant);
     report_.ignored.push_back(one_line(text));
   }
   const bool shapes = given("model.layers") && given("model.hidden") && given("model.heads");

@@ -34,6 +34,24 @@ std::int64_t degree_of(Taken& taken, const char* key) {
   return std::clamp<std::int64_t>(taken.integer(key).value_or(1), 1, 1'000'000);
 }
 
+// Stages of the embedding, of modules or of the loss alone, which no plan here has but at its ends with modules: each
+// gets a layer of the nearest stage that has two. Which ones, from 1; "": none.
+std::string fill_empty_stages(std::vector<std::int64_t>& layers, bool ends_may_be_empty) {
+  const auto count = static_cast<std::int64_t>(layers.size());
+  std::string filled;
+  for (std::int64_t i = 0; i < count; ++i) {
+    std::int64_t& own = layers[static_cast<std::size_t>(i)];
+    if (own > 0 || (ends_may_be_empty && (i == 0 || i + 1 == count))) continue;
+    for (std::int64_t away = 1; away < count && own == 0; ++away)
+      for (const std::int64_t from : {i - away, i + away}) {
+        if (own > 0 || from < 0 || from >= count || layers[static_cast<std::size_t>(from)] < 2) continue;
+        --layers[static_cast<std::size_t>(from)], ++own;
+        filled += fmt::format("{}{}", filled.empty() ? "" : ", ", i + 1);
+      }
+  }
+  return filled;
+}
+
 void take_schedule(Taken& taken) {
   const std::int64_t stages = degree_of(taken, "pipeline-model-parallel-size");
   std::int64_t chunks = 1;
@@ -62,7 +80,7 @@ void take_schedule(Taken& taken) {
   }
   if (const auto text = taken.text("pipeline-model-parallel-layout")) {
     const Setting* at = taken.find("pipeline-model-parallel-layout");
-    const auto layout = layers_of_layout(*text);
+    auto layout = layers_of_layout(*text);
     const auto parts = layout ? static_cast<std::int64_t>(layout->layers.size()) : 0;
     if (!layout || parts % stages != 0) {
       taken.error(*at,
@@ -74,6 +92,13 @@ void take_schedule(Taken& taken) {
       taken.error(*at, fmt::format("has {} parts, expected {} stages x {} virtual ones", parts, stages, chunks),
                   fmt::format("--{} {}, or a layout of {}", from->key, parts / stages, stages * chunks));
     } else {
+      const std::string modules = taken.value_of("model.mtp_depth");
+      const std::string filled = fill_empty_stages(layout->layers, !modules.empty() && modules != "0");
+      if (!filled.empty())
+        taken.assume(
+            fmt::format("a layer of the nearest stage on stage {} of --pipeline-model-parallel-layout, which "
+                        "has none there: each stage has one here (plan.layers_per_stage)",
+                        filled));
       std::string list;
       for (const std::int64_t n : layout->layers) list += fmt::format("{}{}", list.empty() ? "" : ", ", n);
       taken.put("plan.layers_per_stage", "[" + list + "]", at);

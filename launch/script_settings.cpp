@@ -29,6 +29,12 @@ bool is_short(const ShellWord& word) {
   return word.text.size() > 1 && word.text[0] == '-' && std::isalpha(static_cast<unsigned char>(word.text[1])) != 0;
 }
 
+// `bash -c`, `python -u -m`.
+bool belongs_to_interpreter(const std::string& before, const std::string& option) {
+  if (option == "-c" || option == "-lc") return before.ends_with("sh");
+  return (option == "-m" || option == "-u") && (before == "-u" || before.find("python") != std::string::npos);
+}
+
 // "a.b=1", as Hydra assigns; "+a.b=1" too.
 bool is_assignment(const ShellWord& word) {
   const std::string name = word.text.substr(0, word.text.find('='));
@@ -83,7 +89,7 @@ std::vector<Setting> settings_of(const ShellCommand& command) {
   bool open = false;  // whether a word may be a value
   for (std::size_t i = 0; i < command.words.size(); ++i) {
     const ShellWord& word = command.words[i];
-    const bool of_shell = word.text == "-c" && i > 0 && command.words[i - 1].text.ends_with("sh");
+    const bool of_shell = i > 0 && belongs_to_interpreter(command.words[i - 1].text, word.text);
     if (is_assignment(word)) {
       const std::size_t equals = word.text.find('=');
       list.push_back(

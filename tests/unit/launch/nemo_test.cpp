@@ -140,6 +140,7 @@ TEST(Environment, ListsOptionsOfOtherPrograms) {
     EXPECT_TRUE(has(ignored, line)) << line << "\n" << ignored;
   EXPECT_TRUE(has(assumed, "those of a program that is not known here")) << assumed;
   EXPECT_FALSE(has(assumed, "says nothing of it")) << assumed;
+  EXPECT_EQ(lines(imported("python3 -u -m torch.distributed.run --nproc-per-node 8 train.py\n").report.ignored), "");
   EXPECT_TRUE(has(imported("deepspeed --num_gpus 8 --num_nodes 2 train.py\n").scenario, "gpus: 16\n"));
   EXPECT_TRUE(has(lines(imported("torchrun --nproc-per-node 8 train.py\n").report.assumed),
                   "nothing that is read here says how the model is split"));

@@ -117,6 +117,17 @@ TEST(Layout, HasAsManyPartsAsVirtualStages) {
                                      {});
   EXPECT_EQ(scenario_of(apart.scenario).plan.layers_per_stage, (std::vector<std::int64_t>{4, 4, 4, 4, 4, 4, 8, 0}));
   EXPECT_TRUE(has(lines(apart.report.assumed), "the modules of multi-token prediction on the last stage"));
+  // A stage of the module alone, and one of the loss, which no plan has.
+  const Imported alone = import_plan(
+      "x.sh",
+      "torchrun --nproc-per-node 8 --nnodes 32 pretrain_gpt.py --num-layers 61 --pipeline-model-parallel-size 16 "
+      "--pipeline-model-parallel-layout 'Et*3|(tt|)*29m|L' --bf16 --micro-batch-size 1 --global-batch-size 512\n",
+      {"deepseek-v3", "", 0});
+  std::vector<std::int64_t> layers(32, 2);
+  layers[0] = 3, layers[28] = layers[29] = layers[30] = layers[31] = 1;
+  EXPECT_EQ(scenario_of(alone.scenario).plan.layers_per_stage, layers);
+  EXPECT_EQ(scenario_of(alone.scenario).plan.chunks, 2);
+  EXPECT_TRUE(has(lines(alone.report.assumed), "on stage 31, 32 of --pipeline-model-parallel-layout"));
 }
 
 // Where some layers alone are computed again, no module of the others is.
