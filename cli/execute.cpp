@@ -1,6 +1,8 @@
 // rehearse execute: performs a plan for real on this machine, its ranks threads or processes, on CPUs or GPUs
 // (execute/placement/placement.h), whatever the scenario's topology; prints what was measured, as a table or as JSON,
 // its files with -o. Of several processes only the root's speaks.
+#include "cli/execute.h"
+
 #include <fmt/format.h>
 
 #include <chrono>
@@ -14,6 +16,7 @@
 #include "cli/commands.h"
 #include "cli/console.h"
 #include "cli/event_file.h"
+#include "cli/execute_checks.h"
 #include "cli/execute_mpi.h"
 #include "cli/exit_code.h"
 #include "cli/learning.h"
@@ -49,24 +52,6 @@ namespace {
 
 constexpr int kMaxSteps = 1'000'000;
 constexpr double kStepsOfMiniature = 50;  // at most, where they take as long as asked
-constexpr double kMostRouted = 1e8;       // numbers of --record-routing, 8 bytes each
-
-struct ExecuteArguments {
-  std::string scenario, output, data, metrics, routing, elastic;  // elastic: a range of ranks
-  execute::PlacementRequest placement;
-  execute::CheckpointOptions checkpoint;
-  std::shared_ptr<execute::RankMaker> maker;  // of this process's ranks; null: on the CPU
-  std::vector<std::string> assignments;
-  std::function<void()> poll;  // besides looking for interrupts
-  int steps = 20, log_every = 0;
-  double epochs = 0;
-  ShrinkRequest miniature;
-  bool shrink = false;
-  bool as_simulated = false;  // parameter servers do what they do in the simulation
-  std::shared_ptr<const std::vector<account::ServerEvent>> order;  // with it: what that is
-  bool baseline = false, json = false, output_given = false, tensorboard = false;
-  std::string not_of_miniature;  // an option that is given and that a miniature has no use for
-};
 
 // How often the launcher, or the command that started this process, has started the ranks again.
 int restarts() {
@@ -266,17 +251,7 @@ int start(const ExecuteArguments& a, const plan::Scenario& scenario, const execu
 
 // What a miniature takes of the command's other options; the rest is for what is performed as it is.
 int run_shrunk(const ExecuteArguments& a, const std::string& file, const std::string& root) {
-  execute::refuse_launcher("execute --shrink");
-  const bool on_cpu = a.placement.device != "cuda" && (a.placement.ranks.empty() || a.placement.ranks == "local");
-  if (!on_cpu || a.baseline || !a.checkpoint.folder.empty() || !a.data.empty() || !a.metrics.empty() || a.epochs > 0)
-    refuse("--shrink",
-           "performs a miniature on this machine's cores; --ranks, --device cuda, --data, --epochs, --checkpoint, "
-           "--metrics "
-           "and --baseline are of a plan that is performed as it is",
-           "-o DIR, then rehearse execute DIR/miniature.yaml");
-  if (!a.not_of_miniature.empty())
-    refuse("--shrink", fmt::format("{} is of a plan that is performed as it is", a.not_of_miniature),
-           "-o DIR, then rehearse execute DIR/miniature.yaml");
+  check_shrunk(a);
   ShrinkRequest request = a.miniature;
   if (!request.calibration.empty()) note_input(request.calibration);
   request.file = file;
@@ -285,33 +260,6 @@ int run_shrunk(const ExecuteArguments& a, const std::string& file, const std::st
   request.output = a.output;
   request.json = a.json;
   return execute_shrunk(request, root);
-}
-
-void check_recordable(const ExecuteArguments& a, const plan::Scenario& scenario) {
-  const model::Model& m = scenario.model;
-  if (m.family != model::Family::moe)
-    refuse("--record-routing", "the model has no experts for tokens to choose", "a model of family moe");
-  if (m.experts_every > 1)
-    refuse("--record-routing", "a record has layers with experts one after the other", "model.experts_every 1");
-  const double layers = static_cast<double>(a.steps) * static_cast<double>(m.expert_layers());
-  const double rows = layers * static_cast<double>(scenario.training.micro_batches(scenario.plan)) *
-                      static_cast<double>(scenario.cluster.gpus);
-  const double choices = layers * static_cast<double>(scenario.training.global_batch * scenario.training.seq_len) *
-                         static_cast<double>(m.experts_per_token);
-  const double numbers = rows * static_cast<double>(m.experts) + choices;
-  if (numbers > kMostRouted)
-    refuse("--record-routing",
-           fmt::format("{:.3g} numbers are to be kept until the run ends; at most {:.3g}", numbers, kMostRouted),
-           "fewer --steps");
-}
-
-void check_served(const ExecuteArguments& a, const plan::Scenario& scenario) {
-  if (a.as_simulated && !scenario.plan.served())
-    refuse("--as-simulated", "orders what parameter servers do, and plan.servers = 0", "plan.servers 1 or more");
-  if (!scenario.plan.served()) return;
-  if (a.placement.ranks == "nccl")
-    refuse("--ranks", "parameter servers are threads beside the ranks', or processes beside theirs over Gloo or MPI",
-           "--ranks local, gloo or mpi");
 }
 
 // What ends ranks is said here, by the process that is to say it; the exit status.
@@ -366,22 +314,7 @@ int supervise_learning(const ExecuteArguments& a, const plan::Scenario& scenario
 
 int perform_learning(const ExecuteArguments& a, const plan::Scenario& scenario, const std::string& file,
                      const std::string& root) {
-  const auto refuse_if = [](bool given, const char* option, const char* message) {
-    if (given)
-      refuse(option, std::string(message) + " where reinforcement learning is performed",
-             "leave it out, or --set reinforcement=null to train alone");
-  };
-  execute::refuse_launcher("execute of reinforcement learning");
-  refuse_if(!a.placement.ranks.empty() && a.placement.ranks != "local", "--ranks", "ranks are threads");
-  refuse_if(a.placement.device == "cuda", "--device", "ranks are on the CPU");
-  refuse_if(a.checkpoint.background, "--async", "checkpoints are written between steps");
-  refuse_if(!a.elastic.empty(), "--elastic", "ranks do not come and go");
-  refuse_if(a.baseline, "--baseline", "there is no comparison with one rank");
-  refuse_if(!a.routing.empty(), "--record-routing", "what tokens choose is not kept");
-  refuse_if(a.as_simulated, "--as-simulated", "there are no parameter servers");
-  refuse_if(!a.data.empty(), "--data", "prompts are drawn, and no text is read,");
-  refuse_if(a.epochs > 0, "--epochs", "there are steps, and no times through a text,");
-  refuse_if(a.tensorboard, "--tensorboard", "no event file is written");
+  check_learning_options(a);
   return telling_failures([&] {
     if (a.placement.max_restarts > 0 && !execute::supervised()) return supervise_learning(a, scenario);
     return execute_learning({file, root, a.assignments, a.steps, a.log_every, a.placement.timeout,
