@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,6 +16,7 @@ namespace rehearse::cli {
 
 struct ExecuteArguments {
   std::string scenario, output, data, metrics, routing, elastic;  // elastic: a range of ranks
+  std::string order_file;  // servers.csv of a run or a simulation, which parameter servers are to do
   execute::PlacementRequest placement;
   execute::CheckpointOptions checkpoint;
   std::shared_ptr<execute::RankMaker> maker;  // of this process's ranks; null: on the CPU
@@ -22,6 +24,7 @@ struct ExecuteArguments {
   std::function<void()> poll;  // besides looking for interrupts
   int steps = 20, log_every = 0;
   double epochs = 0;
+  std::optional<double> until_loss;
   ShrinkRequest miniature;
   bool shrink = false;
   bool as_simulated = false;  // parameter servers do what they do in the simulation

@@ -43,6 +43,8 @@ void check_learning_options(const ExecuteArguments& a) {
   refuse_if(a.baseline, "--baseline", "there is no comparison with one rank");
   refuse_if(!a.routing.empty(), "--record-routing", "what tokens choose is not kept");
   refuse_if(a.as_simulated, "--as-simulated", "there are no parameter servers");
+  refuse_if(!a.order_file.empty(), "--order", "there are no parameter servers");
+  refuse_if(a.until_loss.has_value(), "--until-loss", "its losses say little of what is learnt");
   refuse_if(!a.data.empty(), "--data", "prompts are drawn, and no text is read,");
   refuse_if(a.epochs > 0, "--epochs", "there are steps, and no times through a text,");
   refuse_if(a.tensorboard, "--tensorboard", "no event file is written");
@@ -69,10 +71,23 @@ void check_recordable(const ExecuteArguments& a, const plan::Scenario& scenario)
 void check_served(const ExecuteArguments& a, const plan::Scenario& scenario) {
   if (a.as_simulated && !scenario.plan.served())
     refuse("--as-simulated", "orders what parameter servers do, and plan.servers = 0", "plan.servers 1 or more");
+  if (!a.order_file.empty() && !scenario.plan.served())
+    refuse("--order", "says what parameter servers do, and plan.servers = 0", "plan.servers 1 or more");
   if (!scenario.plan.served()) return;
   if (a.placement.ranks == "nccl")
     refuse("--ranks", "parameter servers are threads beside the ranks', or processes beside theirs over Gloo or MPI",
            "--ranks local, gloo or mpi");
+}
+
+void check_until_loss(const ExecuteArguments& a, const plan::Scenario& scenario) {
+  if (!a.until_loss) return;
+  const auto refuse_if = [](bool given, const char* message) {
+    if (given) refuse("--until-loss", message, "leave it out, and rehearse report DIR --target-loss X afterwards");
+  };
+  refuse_if(!a.placement.ranks.empty() && a.placement.ranks != "local", "ends ranks that are threads of one process");
+  refuse_if(a.placement.device == "cuda", "ends ranks on CPUs");
+  refuse_if(!a.checkpoint.folder.empty(), "is without --checkpoint, whose last one is due after all steps");
+  refuse_if(scenario.plan.served(), "is without parameter servers, whose workers do all steps");
 }
 
 }  // namespace rehearse::cli

@@ -279,6 +279,14 @@ TEST(HtmlFigures, LossesThatAreNoNumbersAreLeftOut) {
   s.result.loss = {4, std::numeric_limits<double>::quiet_NaN(), 2};
   const std::string figure = html::loss_figure({s}, {"a"});
   EXPECT_TRUE(has(figure, "points=\"60,10 1080,210 \"")) << figure;
+  EXPECT_FALSE(has(figure, "Loss against time"));
+  // By the ends of steps, not by so many medians: the second of three ends after a quarter of the time.
+  s.result.loss = {4, 3, 2};
+  s.history.loss = {4, 3, 2}, s.history.step_ps.assign(3, kMicrosecond);
+  s.history.end_ps = {0, kMicrosecond, 4 * kMicrosecond};
+  const std::string both = html::loss_figure({s}, {"a"});
+  EXPECT_TRUE(has(both, "points=\"60,10 570,110 1080,210 \"")) << both;
+  EXPECT_TRUE(has(both, "points=\"60,10 315,110 1080,210 \"")) << both;
 }
 
 // Of long runs two steps are a point, at the second of them; a resumed run's times are since its own first step.
@@ -289,11 +297,11 @@ TEST(HtmlHistory, EndsAtTheLastStepAndSaysFromWhichOnItCounts) {
   s.history.step_ps.assign(1500, kMicrosecond);
   for (std::int64_t step = 1; step <= 1500; ++step) s.history.end_ps.push_back(step * kMicrosecond);
   s.history.computed = {kMicrosecond}, s.history.slowest = {1500};
-  const std::string late = html::history_section({s}, {"a"});
+  const std::string late = html::history_section({s}, {"a"}, {});
   EXPECT_TRUE(has(late, ">step 102<") && has(late, ">step 1600<")) << late;
   EXPECT_TRUE(has(late, " since step 101")) << late;
   s.history.first_step = 1;
-  EXPECT_FALSE(has(html::history_section({s}, {"a"}), "since step"));
+  EXPECT_FALSE(has(html::history_section({s}, {"a"}, {}), "since step"));
 }
 
 // 1.0 and 1.08 us a rank are 4% from their median, 1.0 and 1.2 us 9%.
@@ -302,9 +310,9 @@ TEST(HtmlHistory, TheMedianOfTwoRanksLiesBetweenThem) {
   s.history.step_ps.assign(2, kMicrosecond), s.history.end_ps = {kMicrosecond, 2 * kMicrosecond};
   s.history.slowest = {0, 2};
   s.history.computed = {kMicrosecond, 1'080'000};
-  EXPECT_FALSE(has(html::history_section({s}, {"a"}), "the straggler"));
+  EXPECT_FALSE(has(html::history_section({s}, {"a"}, {}), "the straggler"));
   s.history.computed = {kMicrosecond, 1'200'000};
-  const std::string section = html::history_section({s}, {"a"});
+  const std::string section = html::history_section({s}, {"a"}, {});
   EXPECT_TRUE(has(section, "the straggler, 1.09 times the median")) << section;
 }
 
