@@ -10,6 +10,8 @@
 #include "reports/html/errors.h"
 #include "reports/html/figures.h"
 #include "reports/html/history.h"
+#include "reports/html/plan.h"
+#include "reports/html/plan_links.h"
 #include "reports/html/text.h"
 #include "reports/html/words.h"
 #include "stored.h"
@@ -287,6 +289,32 @@ TEST(HtmlFigures, LossesThatAreNoNumbersAreLeftOut) {
   const std::string both = html::loss_figure({s}, {"a"});
   EXPECT_TRUE(has(both, "points=\"60,10 570,110 1080,210 \"")) << both;
   EXPECT_TRUE(has(both, "points=\"60,10 315,110 1080,210 \"")) << both;
+}
+
+// Bytes of a step by group, the legs of messages by direction, and the links that carry them.
+TEST(HtmlPlan, WhatJoinsTheRanksHasBytesAndLinks) {
+  auto s = stored();
+  const auto moved = [&s](int stage, const char* kind, const char* shape, const char* group, std::int64_t bytes) {
+    s.texts.push_back({stage, "body", kind, group, kind, "forward", shape, "", group, 2, bytes, 0, {}, {}});
+    s.ops.push_back({stage == 0 ? 0 : 4, 1, 2, 0, static_cast<std::uint32_t>(s.texts.size() - 1), 0, 1, 0});
+  };
+  moved(0, "all_reduce", "elements=1 f32", "tensor", 2'000'000);
+  moved(0, "all_reduce", "elements=1 f32", "tensor", 3'000'000);
+  moved(0, "reduce_scatter", "elements=1 f32", "data", 7'000'000);
+  moved(0, "send", "send pipeline+1 elements=1 bf16", "pipeline", 4'000);
+  moved(0, "exchange of send and receive", "send pipeline+1 receive pipeline+1 elements=1", "pipeline", 2'000);
+  moved(1, "send", "send pipeline-1 elements=1 bf16", "pipeline", 6'000);
+  result::LinkUse nic;
+  nic.kind = "nic", nic.users = {{"data reduce_scatter", 1}, {"pipeline send", 1}};
+  s.result.links.known = true, s.result.links.busiest = {nic};
+  const auto grid = html::plan_grid(s.result);
+  ASSERT_TRUE(grid);
+  const std::string figure = html::plan_links_figure(s, *grid);
+  for (const char* words : {"Data: 2 replicas", "Model: each layer over 2 ranks", "Pipeline: 2 stages",
+                            "all-reduce of 5 MB", "reduce-scatter of 7 MB", "5 kB down, 6 kB up", "over nic"})
+    EXPECT_TRUE(has(figure, words)) << words << "\n" << figure;
+  s.ops.clear();
+  EXPECT_EQ(html::plan_links_figure(s, *grid), "");
 }
 
 // Of long runs two steps are a point, at the second of them; a resumed run's times are since its own first step.
