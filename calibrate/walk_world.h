@@ -29,6 +29,7 @@ class NoTransfers final : public execute::Communicator {
   Time all_to_all(const Call&, kernels::In, kernels::Out, std::int64_t) override { return now(); }
   Time all_to_all_parts(const Call&, kernels::In, kernels::Out, const execute::Parts&) override { return now(); }
   Time exchange(std::span<const execute::Message>) override { return now(); }
+  std::string_view way(program::CollectiveKind, std::int64_t, std::int64_t, DType) const override { return ""; }
 
  private:
   static Time now() { return {execute::Clock::now()}; }

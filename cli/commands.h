@@ -52,10 +52,11 @@ struct SimulationRequest {
   std::string fidelity = "flow";     // analytic, flow or step
   int samples = 0;
   bool what_if = false;
-  std::string left_out;                            // as run::Options
-  int threads = 1;                                 // simulations at once
-  std::function<void(double done)> progress = {};  // instead of a progress line
-  const run::Processes* processes = nullptr;       // as run::Options
+  std::string left_out;                                        // as run::Options
+  int threads = 1;                                             // simulations at once
+  std::function<void(double done)> progress = {};              // instead of a progress line
+  const run::Processes* processes = nullptr;                   // as run::Options
+  std::vector<account::ServerEvent>* server_events = nullptr;  // as run::Options
   plan::Purpose purpose = plan::Purpose::simulate;
   bool ideal = false;  // where the framework was chosen automatically, also the step of the ideal one (run/ideal.h)
 };

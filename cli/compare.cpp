@@ -3,12 +3,14 @@
 
 #include <filesystem>
 #include <memory>
+#include <optional>
 
 #include "cli/commands.h"
 #include "cli/compare_trace.h"
 #include "cli/console.h"
 #include "cli/exit_code.h"
 #include "cli/paths.h"
+#include "cli/refuse.h"
 #include "reports/difference.h"
 #include "reports/reinforcement.h"
 #include "sim/base/diagnostics.h"
@@ -22,6 +24,7 @@ namespace {
 struct CompareArguments {
   std::string first, second, output;
   int rank = -1;  // -1: not given
+  std::optional<double> target_loss;
   bool json = false, output_given = false, force = false;
 };
 
@@ -64,6 +67,8 @@ void require_related(const result::Result& first, const result::Result& second) 
 
 int compare(const CompareArguments& a) {
   if (a.output_given) check_output_directory(a.output, {"compare.csv", "compare.json"});
+  if (std::error_code error; a.target_loss && std::filesystem::is_regular_file(a.second, error))
+    refuse("--target-loss", "a profiler's trace has no losses", "the directory of a run that was performed");
   if (std::error_code error; std::filesystem::is_regular_file(a.second, error)) {
     TraceComparison c{a.first, a.second, a.output_given ? a.output : "", std::nullopt, a.json};
     if (a.rank >= 0) c.rank = a.rank;
@@ -76,13 +81,23 @@ int compare(const CompareArguments& a) {
         Diagnostic{"", 0, 0, "",
                    "one result is of steps of reinforcement learning, the other is not: there are no phases to compare",
                    "two results of one kind"});
+  if (a.target_loss)
+    for (const result::StoredResult* one : {&first, &second})
+      if (!one->history.known() || one->result.loss.empty())
+        refuse("--target-loss", fmt::format("{} has no losses by step", one->directory),
+               "two directories that execute wrote with -o");
+  if (a.target_loss && first.result.reinforcement.known)
+    refuse("--target-loss", "is of training alone, and these are steps of reinforcement learning");
   if (first.result.reinforcement.known) {
     const reports::PhaseComparison phases = reports::compare_phases(first.result, second.result);
     if (a.output_given) result::write_files(a.output, {{"compare.csv", phases.csv}, {"compare.json", phases.json}});
     print(a.json ? phases.json : phases.text);
     return kDone;
   }
-  const reports::Difference d = reports::difference(first, second);
+  reports::Difference d = reports::difference(first, second);
+  if (a.target_loss)
+    d.targets = {result::loss_target(first.history, *a.target_loss),
+                 result::loss_target(second.history, *a.target_loss)};
   const std::string json = reports::difference_json(d);
   if (a.output_given)
     result::write_files(a.output, {{"compare.csv", reports::difference_csv(d)}, {"compare.json", json}});
@@ -106,6 +121,9 @@ void add_compare(CLI::App& app, Action& action) {
   command->add_option("--rank", a->rank, "Which recorded rank the trace is of")
       ->check(between(0, 1 << 24))
       ->type_name("N");
+  command->add_option("--target-loss", a->target_loss, "Also when each run came to this loss")
+      ->check(number_between(-1e30, 1e30))
+      ->type_name("X");
   command->add_flag("--force", a->force, "Compare results of different models too");
   command->add_flag("--json", a->json, "Print compare.json alone to standard output");
   command->footer(

@@ -27,7 +27,7 @@ constexpr const char* kUsualDevice = "a100-sxm-80g";
 
 struct EstimateArguments {
   std::string model, tokens, device, memory, share = "80%";
-  std::int64_t seq_len = 0, gpus = 0;
+  std::int64_t seq_len = 0, gpus = 0, global_batch = 0;
   double mfu = 40;
   bool json = false;
 };
@@ -84,6 +84,9 @@ int estimate(const EstimateArguments& a) {
   request.memory_percent = percent_of("--share", a.share);
   request.mfu_percent = a.mfu;
   request.gpus = a.gpus;
+  request.global_batch = a.global_batch;
+  if (a.global_batch > 0 && !request.model)
+    refuse("--global-batch", "a bare size has no sequences, whose length the batch is a multiple of", "a model's name");
   const reports::Estimate e = reports::estimate_of(request);
   print(a.json ? reports::estimate_json(e) : reports::estimate_text(e));
   return kDone;
@@ -97,6 +100,9 @@ void add_estimate(CLI::App& app, Action& action) {
   command->add_option("MODEL", a->model, "A size (175B), a preset's name, or a config.json")->required()->type_name("");
   command->add_option("--tokens", a->tokens, "To train on (default: 20 a parameter)")->type_name("N");
   command->add_option("--seq-len", a->seq_len, "Tokens a sequence (default: the model's longest)")
+      ->check(between(1, 1'000'000'000))
+      ->type_name("N");
+  command->add_option("--global-batch", a->global_batch, "Sequences or samples a step: how many steps")
       ->check(between(1, 1'000'000'000))
       ->type_name("N");
   command->add_option("--gpus", a->gpus, "Of the table of memory (default: what is needed)")

@@ -1,12 +1,15 @@
 // rehearse execute: performs a plan for real on this machine, its ranks threads or processes, on CPUs or GPUs
 // (execute/placement/placement.h), whatever the scenario's topology; prints what was measured, as a table or as JSON,
 // its files with -o. Of several processes only the root's speaks.
+#include "cli/execute.h"
+
 #include <fmt/format.h>
 
 #include <chrono>
 #include <cmath>
 #include <cstdlib>
 #include <memory>
+#include <numeric>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -14,6 +17,7 @@
 #include "cli/commands.h"
 #include "cli/console.h"
 #include "cli/event_file.h"
+#include "cli/execute_checks.h"
 #include "cli/execute_mpi.h"
 #include "cli/exit_code.h"
 #include "cli/learning.h"
@@ -30,10 +34,12 @@
 #include "execute/processes/local_world.h"
 #include "execute/processes/start_ranks.h"
 #include "execute/reinforcement/learn.h"
+#include "execute/servers/server_order.h"
 #include "execute/step_table.h"
 #include "reports/text.h"
 #include "sim/account/server_events.h"
 #include "sim/base/diagnostics.h"
+#include "sim/base/document.h"
 #include "sim/base/input_files.h"
 #include "sim/base/interrupt.h"
 #include "sim/cost/calibration_file.h"
@@ -41,6 +47,7 @@
 #include "sim/model/recorded_choices.h"
 #include "sim/plan/scenario.h"
 #include "sim/result/output_file.h"
+#include "sim/result/step_history.h"
 #include "sim/run/parameter_servers.h"
 #include "sim/run/run.h"
 
@@ -49,24 +56,6 @@ namespace {
 
 constexpr int kMaxSteps = 1'000'000;
 constexpr double kStepsOfMiniature = 50;  // at most, where they take as long as asked
-constexpr double kMostRouted = 1e8;       // numbers of --record-routing, 8 bytes each
-
-struct ExecuteArguments {
-  std::string scenario, output, data, metrics, routing, elastic;  // elastic: a range of ranks
-  execute::PlacementRequest placement;
-  execute::CheckpointOptions checkpoint;
-  std::shared_ptr<execute::RankMaker> maker;  // of this process's ranks; null: on the CPU
-  std::vector<std::string> assignments;
-  std::function<void()> poll;  // besides looking for interrupts
-  int steps = 20, log_every = 0;
-  double epochs = 0;
-  ShrinkRequest miniature;
-  bool shrink = false;
-  bool as_simulated = false;  // parameter servers do what they do in the simulation
-  std::shared_ptr<const std::vector<account::ServerEvent>> order;  // with it: what that is
-  bool baseline = false, json = false, output_given = false, tensorboard = false;
-  std::string not_of_miniature;  // an option that is given and that a miniature has no use for
-};
 
 // How often the launcher, or the command that started this process, has started the ranks again.
 int restarts() {
@@ -134,21 +123,38 @@ execute::Options options_of(const ExecuteArguments& a) {
   options.checkpoint = a.checkpoint;
   options.server_order = a.order.get();
   options.record_routing = !a.routing.empty();
+  if (a.until_loss)
+    options.enough = [target = *a.until_loss](const std::vector<double>& losses) {
+      constexpr auto window = static_cast<std::size_t>(result::kLossWindow);
+      if (losses.size() < window) return false;
+      const auto from = losses.end() - static_cast<std::ptrdiff_t>(window);
+      return std::accumulate(from, losses.end(), 0.0) / static_cast<double>(window) <= target;
+    };
   return options;
 }
 
-// With --as-simulated: what parameter servers are to do. The same in every process.
-std::shared_ptr<const std::vector<account::ServerEvent>> simulated_order(const ExecuteArguments& a,
-                                                                         const plan::Scenario& scenario) {
+// Where it is wrong: an order of servers that was read in its file, all else in the scenario's.
+InputError placed(const InputError& error, const ExecuteArguments& a, const plan::Scenario& scenario) {
+  std::vector<Diagnostic> list = error.diagnostics();
+  for (Diagnostic& d : list)
+    if (d.file.empty() && d.path == execute::kOrderOfServers && !a.order_file.empty()) d.file = a.order_file;
+  return plan::located(InputError(std::move(list)), scenario);
+}
+
+// With --order or --as-simulated: what parameter servers are to do. The same in every process.
+std::shared_ptr<const std::vector<account::ServerEvent>> order_of_servers(const ExecuteArguments& a,
+                                                                          const plan::Scenario& scenario) {
+  using Events = std::vector<account::ServerEvent>;
+  if (!a.order_file.empty())
+    return std::make_shared<const Events>(account::parse_server_events(a.order_file, read_text_file(a.order_file)));
   if (!a.as_simulated) return nullptr;
   run::Options simulated;
   simulated.data_root = data_root();
   try {
     execute::check_performable(scenario, a.steps);
-    return std::make_shared<const std::vector<account::ServerEvent>>(
-        run::simulated_server_order(scenario, simulated, a.steps));
+    return std::make_shared<const Events>(run::simulated_server_order(scenario, simulated, a.steps));
   } catch (const InputError& error) {
-    throw plan::located(error, scenario);
+    throw placed(error, a, scenario);
   }
 }
 
@@ -171,8 +177,11 @@ std::optional<execute::Outcome> perform(const ExecuteArguments& a, const plan::S
     const program::Program program = lower::lower(scenario);
     const auto ranks = static_cast<int>(world.here().size());
     // Of ranks that are threads of this process: others' cores are not ours to keep busy.
-    if (a.maker != nullptr || ranks != scenario.cluster.gpus)
-      return execute::perform(scenario, program, options, world);
+    if (a.maker != nullptr || ranks != scenario.cluster.gpus) {
+      auto outcome = execute::perform(scenario, program, options, world);
+      if (outcome) metrics.ended(outcome->result.servers);
+      return outcome;
+    }
     const int cores = cost::host_fingerprint().cores;
     execute::PaceWatch pace(cores);
     options.poll = [&pace] {
@@ -183,10 +192,11 @@ std::optional<execute::Outcome> perform(const ExecuteArguments& a, const plan::S
     auto outcome = execute::perform(scenario, program, options, world);
     pace.end_stretch();
     pace.probe();
+    if (outcome) metrics.ended(outcome->result.servers);
     if (outcome) outcome->result.pace = pace.pace(ranks * execute::threads_per_rank(scenario, ranks));
     return outcome;
   } catch (const InputError& error) {
-    throw plan::located(error, scenario);
+    throw placed(error, a, scenario);
   }
 }
 
@@ -195,9 +205,10 @@ execute::Outcome perform_baseline(ExecuteArguments a, const std::string& file, c
                                   std::int64_t threads) {
   a.output_given = false;
   a.metrics.clear();
+  a.until_loss.reset();
   a.routing.clear();
   a.checkpoint = {};
-  a.as_simulated = false, a.order = nullptr;
+  a.as_simulated = false, a.order_file.clear(), a.order = nullptr;
   a.assignments.insert(
       a.assignments.end(),
       {"cluster.gpus=1", fmt::format("cluster.threads_per_rank={}", threads), "plan.tensor=1", "plan.pipeline=1",
@@ -216,17 +227,22 @@ struct Files {
 int perform_and_tell(const ExecuteArguments& a, const plan::Scenario& scenario, const Files& files,
                      execute::World& world) {
   if (world.root() && (scenario.noise.any() || !scenario.jobs.empty()))
-    note("rehearse: note: noise and cluster.jobs are only simulated; nothing of them is performed");
+    note(a.as_simulated
+             ? "rehearse: note: noise and cluster.jobs are only simulated; of them the order in which servers take "
+               "gradients is performed, which the simulation with them gave, and nothing else"
+             : "rehearse: note: noise and cluster.jobs are only simulated; nothing of them is performed");
   if (!files.layers.empty()) note("rehearse: note: " + files.layers);
   std::optional<execute::Outcome> outcome = perform(a, scenario, "performing ", world);
   if (!outcome) return kDone;
   describe_measured(scenario, files.scenario, files.root, outcome->result);
+  const std::string steps = execute::step_table(outcome->shares, outcome->first_step, outcome->result.loss);
+  if (a.until_loss)
+    outcome->result.target = result::loss_target(result::parse_steps_csv("steps.csv", steps), *a.until_loss);
   tell_notes(outcome->result);
   if (a.output_given) {
     const Busy line("writing " + a.output);
     result::write_directory(outcome->result, a.output);
-    result::write_files(
-        a.output, {{"steps.csv", execute::step_table(outcome->shares, outcome->first_step, outcome->result.loss)}});
+    result::write_files(a.output, {{"steps.csv", steps}});
     if (!outcome->server_events.empty())
       result::write_files(a.output, {{"servers.csv", account::server_event_table(outcome->server_events)}});
     if (a.tensorboard) result::write_files(a.output, {{kEventFile, event_file(*outcome)}});
@@ -260,23 +276,13 @@ int start(const ExecuteArguments& a, const plan::Scenario& scenario, const execu
     execute::check_performable(scenario, a.steps);
     return placement.start(lower::lower(scenario), options_of(a));
   } catch (const InputError& error) {
-    throw plan::located(error, scenario);
+    throw placed(error, a, scenario);
   }
 }
 
 // What a miniature takes of the command's other options; the rest is for what is performed as it is.
 int run_shrunk(const ExecuteArguments& a, const std::string& file, const std::string& root) {
-  execute::refuse_launcher("execute --shrink");
-  const bool on_cpu = a.placement.device != "cuda" && (a.placement.ranks.empty() || a.placement.ranks == "local");
-  if (!on_cpu || a.baseline || !a.checkpoint.folder.empty() || !a.data.empty() || !a.metrics.empty() || a.epochs > 0)
-    refuse("--shrink",
-           "performs a miniature on this machine's cores; --ranks, --device cuda, --data, --epochs, --checkpoint, "
-           "--metrics "
-           "and --baseline are of a plan that is performed as it is",
-           "-o DIR, then rehearse execute DIR/miniature.yaml");
-  if (!a.not_of_miniature.empty())
-    refuse("--shrink", fmt::format("{} is of a plan that is performed as it is", a.not_of_miniature),
-           "-o DIR, then rehearse execute DIR/miniature.yaml");
+  check_shrunk(a);
   ShrinkRequest request = a.miniature;
   if (!request.calibration.empty()) note_input(request.calibration);
   request.file = file;
@@ -285,33 +291,6 @@ int run_shrunk(const ExecuteArguments& a, const std::string& file, const std::st
   request.output = a.output;
   request.json = a.json;
   return execute_shrunk(request, root);
-}
-
-void check_recordable(const ExecuteArguments& a, const plan::Scenario& scenario) {
-  const model::Model& m = scenario.model;
-  if (m.family != model::Family::moe)
-    refuse("--record-routing", "the model has no experts for tokens to choose", "a model of family moe");
-  if (m.experts_every > 1)
-    refuse("--record-routing", "a record has layers with experts one after the other", "model.experts_every 1");
-  const double layers = static_cast<double>(a.steps) * static_cast<double>(m.expert_layers());
-  const double rows = layers * static_cast<double>(scenario.training.micro_batches(scenario.plan)) *
-                      static_cast<double>(scenario.cluster.gpus);
-  const double choices = layers * static_cast<double>(scenario.training.global_batch * scenario.training.seq_len) *
-                         static_cast<double>(m.experts_per_token);
-  const double numbers = rows * static_cast<double>(m.experts) + choices;
-  if (numbers > kMostRouted)
-    refuse("--record-routing",
-           fmt::format("{:.3g} numbers are to be kept until the run ends; at most {:.3g}", numbers, kMostRouted),
-           "fewer --steps");
-}
-
-void check_served(const ExecuteArguments& a, const plan::Scenario& scenario) {
-  if (a.as_simulated && !scenario.plan.served())
-    refuse("--as-simulated", "orders what parameter servers do, and plan.servers = 0", "plan.servers 1 or more");
-  if (!scenario.plan.served()) return;
-  if (a.placement.ranks == "nccl")
-    refuse("--ranks", "parameter servers are threads beside the ranks', or processes beside theirs over Gloo or MPI",
-           "--ranks local, gloo or mpi");
 }
 
 // What ends ranks is said here, by the process that is to say it; the exit status.
@@ -348,7 +327,7 @@ int supervise_learning(const ExecuteArguments& a, const plan::Scenario& scenario
   try {
     execute::check_learnable(scenario, a.steps);
   } catch (const InputError& error) {
-    throw plan::located(error, scenario);
+    throw placed(error, a, scenario);
   }
   using Variables = std::vector<std::pair<std::string, std::string>>;
   execute::StartOptions start;
@@ -366,22 +345,7 @@ int supervise_learning(const ExecuteArguments& a, const plan::Scenario& scenario
 
 int perform_learning(const ExecuteArguments& a, const plan::Scenario& scenario, const std::string& file,
                      const std::string& root) {
-  const auto refuse_if = [](bool given, const char* option, const char* message) {
-    if (given)
-      refuse(option, std::string(message) + " where reinforcement learning is performed",
-             "leave it out, or --set reinforcement=null to train alone");
-  };
-  execute::refuse_launcher("execute of reinforcement learning");
-  refuse_if(!a.placement.ranks.empty() && a.placement.ranks != "local", "--ranks", "ranks are threads");
-  refuse_if(a.placement.device == "cuda", "--device", "ranks are on the CPU");
-  refuse_if(a.checkpoint.background, "--async", "checkpoints are written between steps");
-  refuse_if(!a.elastic.empty(), "--elastic", "ranks do not come and go");
-  refuse_if(a.baseline, "--baseline", "there is no comparison with one rank");
-  refuse_if(!a.routing.empty(), "--record-routing", "what tokens choose is not kept");
-  refuse_if(a.as_simulated, "--as-simulated", "there are no parameter servers");
-  refuse_if(!a.data.empty(), "--data", "prompts are drawn, and no text is read,");
-  refuse_if(a.epochs > 0, "--epochs", "there are steps, and no times through a text,");
-  refuse_if(a.tensorboard, "--tensorboard", "no event file is written");
+  check_learning_options(a);
   return telling_failures([&] {
     if (a.placement.max_restarts > 0 && !execute::supervised()) return supervise_learning(a, scenario);
     return execute_learning({file, root, a.assignments, a.steps, a.log_every, a.placement.timeout,
@@ -398,8 +362,9 @@ int perform_plan(ExecuteArguments a, const std::string& file, const std::string&
   return telling_failures([&] {
     a.steps = steps_of(a, scenario);
     check_served(a, scenario);
+    check_until_loss(a, scenario);
     if (!a.routing.empty()) check_recordable(a, scenario);
-    a.order = simulated_order(a, scenario);
+    a.order = order_of_servers(a, scenario);
     const execute::Placement placement(a.placement, scenario);
     const auto world = placement.join(options_of(a), [&scenario] { return lower::lower(scenario); });
     if (world == nullptr) return start(a, scenario, placement);
@@ -456,7 +421,7 @@ int run_elastic(ExecuteArguments a, const std::string& file, const std::string& 
     now.steps = static_cast<int>(run.steps);
     now.poll = poll;
     const plan::Scenario scenario = with_chosen_layers(read(now.assignments), root, nullptr);
-    now.order = simulated_order(now, scenario);
+    now.order = order_of_servers(now, scenario);
     return start(now, scenario, execute::Placement(now.placement, scenario));
   };
   return telling_failures([&] { return execute::run_elastic(run); });
@@ -467,6 +432,7 @@ int run_execute(const ExecuteArguments& a) {
   const std::string file = scenario_file(a.scenario, root);
   if (a.shrink) return run_shrunk(a, file, root);
   if (!a.data.empty()) note_input(a.data);
+  if (!a.order_file.empty()) note_input(a.order_file);
   if (a.output_given)
     check_result_directory(a.output),
         check_output_directory(a.output, {"steps.csv", "servers.csv", "learning.csv", kEventFile});
@@ -493,6 +459,9 @@ void add_execute(CLI::App& app, Action& action) {
       ->check(number_between(1e-3, 1e6))
       ->excludes(steps)
       ->type_name("N");
+  command->add_option("--until-loss", a->until_loss, "Stop once the mean of 10 steps' losses is so low")
+      ->check(number_between(-1e30, 1e30))
+      ->type_name("X");
   command->add_option("--data", a->data, "A text file, read as bytes, or a .bin of uint16")->type_name("FILE");
   command->add_option("--device", a->placement.device, "auto (default), cpu, cuda: what performs it")
       ->check(one_of({"auto", "cpu", "cuda"}))
@@ -551,6 +520,10 @@ void add_execute(CLI::App& app, Action& action) {
       ->check(not_empty())
       ->type_name("FILE");
   command->add_flag("--as-simulated", a->as_simulated, "Parameter servers take gradients as simulated");
+  command->add_option("--order", a->order_file, "Parameter servers do what a servers.csv says")
+      ->check(not_empty())
+      ->excludes("--as-simulated")
+      ->type_name("FILE");
   command->add_option("--record-routing", a->routing, "Which experts tokens chose, for model.routing_file")
       ->check(not_empty())
       ->type_name("FILE");
@@ -581,8 +554,9 @@ void add_execute(CLI::App& app, Action& action) {
       "Exit status: 0 done, 2 bad usage or input, 3 does not fit in memory, 1 other,\n"
       "128 + signal interrupted.");
   command->callback([a, timeout, output, command, &action] {
-    for (const char* name : {"--steps", "--log-every", "--products", "--attention", "--cuda-graphs", "--timeout",
-                             "--rendezvous", "--interface", "--record-routing", "--as-simulated"})
+    for (const char* name :
+         {"--steps", "--log-every", "--products", "--attention", "--cuda-graphs", "--timeout", "--rendezvous",
+          "--interface", "--record-routing", "--as-simulated", "--order", "--until-loss"})
       if (a->shrink && command->get_option(name)->count() > 0) a->not_of_miniature = name;
     a->placement.timeout = std::chrono::milliseconds(std::llround(*timeout * 1000));
     a->placement.version = REHEARSE_VERSION;

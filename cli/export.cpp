@@ -8,6 +8,7 @@
 #include "cli/exit_code.h"
 #include "cli/paths.h"
 #include "launch/launch.h"
+#include "reports/batch.h"
 #include "sim/cluster/topology.h"
 #include "sim/result/output_file.h"
 
@@ -32,6 +33,8 @@ int export_scenario(const ExportArguments& a) {
   for (const launch::LeftOut& one : exported.left_out)
     note(fmt::format("rehearse: not in the file: {}: {}", one.key, one.why));
   for (const std::string& line : exported.notes) note("rehearse: note: " + line);
+  if (const std::string batch = reports::batch_text(reports::batch_of(scenario)); !batch.empty())
+    note("rehearse: batch: " + batch);
   for (const std::string& line : exported.run) note("rehearse: start it with: " + line);
   if (a.out.empty())
     print(exported.text);

@@ -99,7 +99,7 @@ int goodput(const GoodputArguments& a) {
   if (!step.memory_fits) note("rehearse: note: the plan does not fit in memory; its step is as if it did");
   options.first_weights_s = static_cast<double>(step.first_weights.time_ps) * 1e-12;
   result::Goodput g = weeks(seconds_of_step(step));
-  g.batch = reports::batch_text(reports::batch_of(step));
+  g.batch = reports::batch_text(step);
   print(a.json ? reports::goodput_json(g) : reports::goodput_text(g));
   return kDone;
 }

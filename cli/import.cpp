@@ -13,6 +13,7 @@
 #include "cli/paths.h"
 #include "cli/shell_word.h"
 #include "launch/launch.h"
+#include "reports/batch.h"
 #include "sim/base/document.h"
 #include "sim/base/unfinished.h"
 #include "sim/cluster/topology.h"
@@ -46,13 +47,14 @@ InputError placed_in(const InputError& error, const launch::Imported& imported, 
   return InputError(std::move(problems));
 }
 
-void read_as_scenario(const launch::Imported& imported, const std::string& file, const std::string& root) {
+plan::Scenario read_as_scenario(const launch::Imported& imported, const std::string& file, const std::string& root) {
   const TemporaryFolder folder("import");
   const std::string path = folder.path() + "/scenario.yaml";
   result::write_output(path, imported.scenario, result::Over::its_own_input);
   try {
-    const plan::Scenario s = plan::read_scenario(path, {}, root);
+    plan::Scenario s = plan::read_scenario(path, {}, root);
     cluster::build_cluster(s.cluster.topology, static_cast<int>(s.cluster.gpus), s.cluster.overrides, 0, root);
+    return s;
   } catch (const InputError& error) {
     throw placed_in(error, imported, file);
   }
@@ -66,12 +68,14 @@ int import_file(const ImportArguments& a) {
   if (!a.cluster.empty() && a.cluster.find('/') == std::string::npos && !a.cluster.ends_with(".yaml"))
     check_name("--cluster", "topologies", a.cluster, root);
   const launch::Imported imported = launch::import_plan(a.file, text, {a.model, a.cluster, a.gpus, root});
-  read_as_scenario(imported, a.file, root);
+  const plan::Scenario scenario = read_as_scenario(imported, a.file, root);
   for (const std::string& line : imported.report.used) note("rehearse: used " + line);
   for (const std::string& line : imported.report.unmodelled)
     note("rehearse: not modelled, and changes the step: " + line);
   for (const std::string& line : imported.report.ignored) note("rehearse: ignored " + line);
   for (const std::string& line : imported.report.assumed) note("rehearse: assumed " + line);
+  if (const std::string batch = reports::batch_text(reports::batch_of(scenario)); !batch.empty())
+    note("rehearse: batch: " + batch);
   if (a.out.empty()) {
     print(imported.scenario);
     return kDone;

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "reports/answers.h"
 #include "reports/batch.h"
 #include "reports/epoch.h"
 #include "reports/limits.h"
@@ -84,6 +85,12 @@ std::string gpu_conditions(const result::GpuRun& g) {
                      g.max_sm_mhz, g.power_w, g.power_limit_w, g.temperature_c, g.throttle);
 }
 
+std::string time_to_loss(const result::LossTarget& t) {
+  const std::string mean = fmt::format("{} in the mean of {} steps", reports::loss_text(t.loss), t.window);
+  if (t.step < 0) return mean + ": not reached";
+  return fmt::format("{}: reached with step {}, after {}", mean, t.step, format_time(Time::from_ps(t.ps)));
+}
+
 }  // namespace
 
 std::string measured_text(const execute::Outcome& outcome, const plan::Scenario& scenario) {
@@ -98,7 +105,7 @@ std::string measured_text(const execute::Outcome& outcome, const plan::Scenario&
   const std::string unit = tokens ? "tokens" : "samples";
   std::vector<std::pair<std::string, std::string>> rows = {
       {"Trained on", outcome.data},
-      {"Batch", reports::batch_text(reports::batch_of(r))},
+      {"Batch", reports::batch_text(r)},
       {"Loss", fmt::format("{} first, {} last of {} steps, {}", reports::loss_text(r.loss.front()),
                            reports::loss_text(r.loss.back()), r.steps, reports::loss_unit(r))},
       {"Step", fmt::format("{}  ({} to {})", format_time(Time::from_ps(r.step_time_ps)),
@@ -118,6 +125,7 @@ std::string measured_text(const execute::Outcome& outcome, const plan::Scenario&
                              reports::loss_text(one.of_steps.back()),
                              part == 0 ? "" : fmt::format(", of the token {} places on", part + 1))});
   }
+  if (r.target.known) rows.push_back({"Time to loss", time_to_loss(r.target)});
   for (const auto& row : reports::server_rows(r)) rows.push_back(row);
   if (r.local_steps.known) rows.push_back({"Local steps", reports::local_steps_text(r.local_steps)});
   if (r.first_weights.known) rows.push_back({"First weights", reports::first_weights_text(r)});
@@ -136,7 +144,7 @@ std::string measured_text(const execute::Outcome& outcome, const plan::Scenario&
                                                              state[1] == 1 ? "" : "s")});
   }
   return reports::wrap(fmt::format("{}: measured, {} rank{}", r.scenario_name, r.ranks, r.ranks == 1 ? "" : "s")) +
-         reports::labelled(rows) + breakdown(r) +
+         reports::labelled(rows) + breakdown(r) + (r.collectives.empty() ? "" : "\n" + reports::collectives_text(r)) +
          (r.servers.known ? "\n" + reports::staleness_histogram(r.servers) : "");
 }
 
@@ -149,6 +157,7 @@ std::string learning_text(const execute::LearningOutcome& outcome) {
       {"Tokens a second", reports::compact(r.tokens_per_s)},
       {"Loss", fmt::format("{} first, {} last of {} steps, mean over a step's updates",
                            reports::loss_text(r.loss.front()), reports::loss_text(r.loss.back()), r.steps)},
+      {"Batch", reports::batch_text(r)},
       {"Memory of all", fmt::format("{}; caches {}", arenas(r), format_bytes(Bytes(outcome.cache_bytes)))},
       {"Process", fmt::format("{} at most; {} s", format_bytes(Bytes(r.peak_rss_bytes)), reports::compact(r.wall_s))}};
   for (const auto& row : reports::reinforcement_rows(r)) rows.push_back(row);

@@ -39,4 +39,10 @@ void MetricsFile::step(int step, const execute::StepLoss& loss) {
   written_ = since_ = now, steps_since_ = 0;
 }
 
+void MetricsFile::ended(const result::ParameterServers& servers) {
+  if (path_.empty() || !servers.known) return;
+  progress_.staleness = servers.staleness;
+  result::write_output(path_, reports::prometheus_text(progress_));
+}
+
 }  // namespace rehearse::cli

@@ -15,7 +15,8 @@ class MetricsFile {
  public:
   // path: "" for none. Examples and tokens: of a step; a model that reads no text has no tokens.
   MetricsFile(std::string path, std::string scenario, int steps, std::int64_t ranks, double examples, double tokens);
-  void step(int step, const execute::StepLoss& loss);  // done, from 0
+  void step(int step, const execute::StepLoss& loss);   // done, from 0
+  void ended(const result::ParameterServers& servers);  // of a plan with some
 
  private:
   using Clock = std::chrono::steady_clock;

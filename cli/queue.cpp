@@ -16,6 +16,7 @@
 #include "cli/plan_search.h"
 #include "cli/price_option.h"
 #include "cli/refuse.h"
+#include "reports/batch.h"
 #include "sim/base/diagnostics.h"
 #include "sim/base/units.h"
 #include "sim/cluster/topology.h"
@@ -41,6 +42,7 @@ class Steps {
  public:
   struct Step {
     double seconds = 0, checkpoint_bytes = 0;
+    std::string batch = {};  // in words
   };
 
   Steps(std::vector<std::string> calibrations, std::string root)
@@ -64,7 +66,8 @@ class Steps {
     if (!step.memory_fits)
       throw NoRoom(Diagnostic{request.file, 0, 0, "", fmt::format("does not fit in memory on {} GPUs", entry.gpus),
                               "more GPUs a job, or recomputation"});
-    at->second = {static_cast<double>(step.step_time_ps) * 1e-12, run::checkpoint_bytes(scenario_of(request, root_))};
+    at->second = {static_cast<double>(step.step_time_ps) * 1e-12, run::checkpoint_bytes(scenario_of(request, root_)),
+                  reports::batch_text(step)};
     return at->second;
   }
 
@@ -113,7 +116,8 @@ result::QueueResult simulate(const run::QueueFile& file, Steps& steps, const std
     const double copied = entry.copied > Bytes() ? static_cast<double>(entry.copied.count()) : step.checkpoint_bytes;
     work_s.push_back(entry.scenario.empty() ? entry.time.seconds() : step.seconds * static_cast<double>(entry.steps));
     copy_s.push_back(entry.rounds > 0 ? copied / static_cast<double>(entry.copy_bandwidth.per_s()) : 0);
-    r.groups.push_back({entry.name, entry.gpus, entry.keep > 0, step.seconds, work_s.back(), copy_s.back()});
+    r.groups.push_back(
+        {entry.name, entry.gpus, entry.keep > 0, step.batch, step.seconds, work_s.back(), copy_s.back()});
   }
   run::QueueOutcome outcome = run::simulate_queue(run::queue_request(file, r.devices, work_s, copy_s, r.group_of));
   r.runs = std::move(outcome.runs);

@@ -135,6 +135,9 @@ void add_report(CLI::App& app, Action& action) {
   command->add_option("--price", a->options.price_per_hour, "Of a GPU-hour: adds the cost")
       ->check(number_between(0, 1e9))
       ->type_name("P");
+  command->add_option("--target-loss", a->options.target_loss, "When each run came to this loss")
+      ->check(number_between(-1e30, 1e30))
+      ->type_name("X");
   command->add_flag(
       "--static", [a](std::int64_t) { a->options.script = false; }, "Without a script: static figures");
   command->footer(

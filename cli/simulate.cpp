@@ -27,6 +27,8 @@
 #include "sim/base/units.h"
 #include "sim/cost/calibration_file.h"
 #include "sim/plan/scenario.h"
+#include "sim/result/output_file.h"
+#include "sim/result/step_history.h"
 #include "sim/run/fit.h"
 #include "sim/run/prepared.h"
 #include "sim/run/processes.h"
@@ -147,7 +149,12 @@ int simulate(SimulateArguments a) {
   if (a.fold == "explain") return explain_folding(a, root);
   if (!a.sweeps.empty())
     return sweep({a.request, a.sweeps, a.output, a.output_given, a.json, a.threads, a.session.get()}, root);
-  if (a.output_given) check_result_directory(a.output);
+  if (a.output_given) {
+    check_result_directory(a.output);
+    check_output_directory(a.output, {"steps.csv", "servers.csv"});
+  }
+  std::vector<account::ServerEvent> server_events;
+  if (a.output_given) a.request.server_events = &server_events;
   a.request.fold = a.fold != "off";
   a.request.record = a.output_given;
   const int processes = a.session != nullptr ? a.session->ranks() : 1;
@@ -161,6 +168,10 @@ int simulate(SimulateArguments a) {
   if (a.output_given) {
     const Busy line("writing " + a.output);
     result::write_directory(r, a.output);
+    if (const std::string steps = result::simulated_step_table(r); !steps.empty())
+      result::write_files(a.output, {{"steps.csv", steps}});
+    if (!server_events.empty())
+      result::write_files(a.output, {{"servers.csv", account::server_event_table(server_events)}});
   }
   print(a.json ? result::to_json(r) : reports::summary(r));
   if (r.memory_fits) return kDone;

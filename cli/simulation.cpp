@@ -100,6 +100,7 @@ run::Options options_of(const SimulationRequest& request, const std::string& roo
   options.threads = request.threads;
   options.progress = request.progress;
   options.processes = request.processes;
+  options.server_events = request.server_events;
   return options;
 }
 

@@ -15,6 +15,7 @@
 #include <thread>
 
 #include "execute/checkpoint/checkpoints.h"
+#include "execute/collective_ways.h"
 #include "execute/late_ranks.h"
 #include "execute/measure.h"
 #include "execute/memory_use.h"
@@ -26,6 +27,7 @@
 #include "execute/servers/parameter_servers.h"
 #include "execute/servers/server_order.h"
 #include "execute/servers/server_process.h"
+#include "execute/step_limit.h"
 #include "execute/timeline.h"
 #include "kernels/device_state.h"
 #include "sim/account/first_weights.h"
@@ -138,11 +140,15 @@ class Running {
   Stop& stop_;
 };
 
+std::int64_t end_of(const Run& run) {
+  return run.limit != nullptr ? run.limit->end() : run.options.steps;
+}
+
 // Follows the steps as they end; returns early if the run is stopped.
 void follow_losses(const Run& run, const std::vector<int>& reporters, TrainingLosses& losses) {
   const model::Model& m = run.scenario.model;
   std::vector<double> reported(static_cast<std::size_t>(1 + m.mtp_depth));
-  for (int step = static_cast<int>(run.first_step); step < run.options.steps; ++step) {
+  for (int step = static_cast<int>(run.first_step); step < end_of(run); ++step) {
     for (std::size_t part = 0; part < reported.size(); ++part) {
       std::optional<double> loss;
       while (!(loss = run.world.loss(loss_item(step, part, reported.size()), reporters))) {
@@ -156,6 +162,7 @@ void follow_losses(const Run& run, const std::vector<int>& reporters, TrainingLo
     if (run.checkpoints != nullptr) run.checkpoints->look(losses);
     if (run.options.on_step)
       run.options.on_step(step, {losses.of_steps.back(), reported.size() > 1 ? reported : std::vector<double>()});
+    if (run.limit != nullptr && run.options.enough(losses.of_steps)) run.limit->end_soon();
   }
 }
 
@@ -308,7 +315,7 @@ Outcome outcome_of(const Run& run, const std::vector<std::string>& reports, Trai
   r.scenario_name = run.scenario.name;
   r.scenario_file = run.scenario.file;
   r.ranks = run.grid.ranks();
-  r.steps = run.options.steps - run.first_step;  // that were performed here
+  r.steps = end_of(run) - run.first_step;  // that were performed here
   r.late_ranks_known = run.late_ranks_known;
   r.loss = std::move(losses.of_steps);
   for (std::size_t part = 0; part < losses.parts.size(); ++part)
@@ -350,6 +357,7 @@ Outcome outcome_of(const Run& run, const std::vector<std::string>& reports, Trai
             [](const auto& a, const auto& b) { return a.place() < b.place(); });
   add_times(shares, run.scenario, run.first_step, r);
   add_records(run, ranks, r);
+  if (run.options.maker == nullptr) add_collectives(run, r);
   add_program(run.program, run.scenario, run.grid, run.options.record, r);
   if (run.servers != nullptr) {
     const program::Role& worker = *run.timeline(0).role;
@@ -360,7 +368,7 @@ Outcome outcome_of(const Run& run, const std::vector<std::string>& reports, Trai
   }
   outcome.shares = std::move(shares);
   outcome.first_step = run.first_step;
-  r.steps = run.options.steps;
+  r.steps = end_of(run);
   for (result::StageMemory& stage : r.stages) {  // what a simulation counts too
     stage.framework += outcome.device.beside_bytes;
     stage.peak += outcome.device.beside_bytes;
@@ -373,6 +381,16 @@ Outcome outcome_of(const Run& run, const std::vector<std::string>& reports, Trai
 void check_checkpoints(const Options& options) {
   if (options.checkpoint.any() && options.maker != nullptr)
     throw InputError(Diagnostic{"--checkpoint", 0, 0, "", "ranks on GPUs write no checkpoints yet", "--device cpu"});
+}
+
+// With Options::enough: the streams of all ranks see the same limit.
+void check_may_end(const plan::Scenario& scenario, const Options& options, World& world) {
+  const bool here = static_cast<std::int64_t>(world.here().size()) == scenario.cluster.gpus;
+  if (!here || options.maker != nullptr || options.checkpoint.any() || scenario.plan.served())
+    throw InputError(Diagnostic{"", 0, 0, "",
+                                "a run ends early where its ranks are threads on CPUs, without checkpoints and "
+                                "parameter servers",
+                                "--ranks local, or all of --steps"});
 }
 
 // Servers are threads beside the ranks', or processes beside theirs.
@@ -501,6 +519,11 @@ std::optional<Outcome> perform(const plan::Scenario& scenario, const program::Pr
     run.first_step = checkpoints->first_step();
   }
   run.choices = recorded_choices(scenario, run.first_step, options.steps);
+  std::optional<StepLimit> limit;
+  if (options.enough) {
+    check_may_end(scenario, options, world);
+    run.limit = &limit.emplace(0, options.steps, program::steps_per_round(program));
+  }
   if (serves(scenario, world)) return perform_server(run);
   const std::unique_ptr<ParameterServers> servers = scenario.plan.served() ? make_servers(run) : nullptr;
   run.servers = servers.get();

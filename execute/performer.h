@@ -46,6 +46,9 @@ struct Options {
   bool keep_parameters = false;               // fill Outcome::parameters
   // At the root in the caller's thread, after each step in order; what it throws ends the run and is thrown on.
   std::function<void(int step, const StepLoss& loss)> on_step;  // of the training, from 0
+  // At the root after on_step, with the losses so far: whether they suffice; the run then ends a step or two later, or
+  // with the round. Of ranks that are threads of this process, on CPUs, without checkpoints and parameter servers.
+  std::function<bool(const std::vector<double>& losses)> enough;
   // In the caller's thread, many times a second; what it throws ends the run and is thrown on.
   std::function<void()> poll;
   CheckpointOptions checkpoint;

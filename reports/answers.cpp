@@ -103,20 +103,6 @@ std::string links_text(const Result& r) {
   return part("Busiest links (share of their capacity)", out + wrap(link_sentence(r, r.links.busiest.front()), 2));
 }
 
-std::string collectives_text(const Result& r) {
-  constexpr std::size_t kTerminalColumns = 6;
-  if (r.collectives.empty()) return "";
-  Rows rows = collective_rows(r, kTerminalCollectives);
-  for (std::vector<std::string>& row : rows) row.resize(kTerminalColumns);
-  std::string out = align(rows, 2);
-  if (r.collectives.size() > kTerminalCollectives)
-    out += fmt::format("  and {} more in result.json\n", r.collectives.size() - kTerminalCollectives);
-  if (const std::string path = collective_path_sentence(r); !path.empty()) out += wrap(path, 2);
-  return part(r.local_steps.known ? "Collectives (calls of a round; mean time from when all had come)"
-                                  : "Collectives (mean time from when all had come)",
-              out);
-}
-
 std::string what_if_text(const Result& r) {
   std::string out = align(what_if_rows(r), 2);
   for (const std::string& sentence : what_if_sentences(r)) out += wrap(sentence, 2);
@@ -260,8 +246,9 @@ Rows collective_rows(const Result& r, std::size_t most) {
   for (std::size_t i = 0; i < std::min(most, r.collectives.size()); ++i) {
     const result::CollectiveUse& c = r.collectives[i];
     rows.push_back({clip(fmt::format("{} {}", c.group, c.kind), 24), grouped(static_cast<double>(c.ranks)),
-                    format_bytes(Bytes(c.bytes)), grouped(static_cast<double>(c.count)), time_text(c.mean_ps),
-                    way_of(c), c.channels > 0 ? fmt::format("{}", c.channels) : "-", c.coverage});
+                    format_bytes(Bytes(c.bytes)), grouped(static_cast<double>(c.count)),
+                    c.mean_ps > 0 ? time_text(c.mean_ps) : "-", way_of(c),
+                    c.channels > 0 ? fmt::format("{}", c.channels) : "-", c.coverage});
   }
   return rows;
 }
@@ -291,6 +278,20 @@ std::vector<std::string> warnings(const Result& r) {
                       format_bytes(Bytes(job.memory_capacity - r.memory_headroom)), headroom_words(r)));
   if (const std::string text = nearly_full(r); !text.empty()) found.push_back(text);
   return found;
+}
+
+std::string collectives_text(const Result& r) {
+  constexpr std::size_t kTerminalColumns = 6;
+  if (r.collectives.empty()) return "";
+  Rows rows = collective_rows(r, kTerminalCollectives);
+  for (std::vector<std::string>& row : rows) row.resize(kTerminalColumns);
+  std::string out = align(rows, 2);
+  if (r.collectives.size() > kTerminalCollectives)
+    out += fmt::format("  and {} more in result.json\n", r.collectives.size() - kTerminalCollectives);
+  if (const std::string path = collective_path_sentence(r); !path.empty()) out += wrap(path, 2);
+  return part(r.local_steps.known ? "Collectives (calls of a round; mean time from when all had come)"
+                                  : "Collectives (mean time from when all had come)",
+              out);
 }
 
 std::string answers_text(const Result& r) {

@@ -33,6 +33,13 @@ Batch batch_of(const result::Result& r) {
   return product < 1e18 ? batch : Batch{};
 }
 
+Batch batch_of(const plan::Scenario& scenario) {
+  if (scenario.reinforcement.given) return {};
+  const auto& t = scenario.training;
+  return {scenario.plan.micro_batch, t.micro_batches(scenario.plan), scenario.plan.counted(),
+          scenario.model.reads_text() ? t.seq_len : 0};
+}
+
 std::string batch_factors(const Batch& batch) {
   const auto n = [](std::int64_t value) { return grouped(static_cast<double>(value)); };
   return fmt::format("micro-batch {} x {} micro-batch{} x data {}", n(batch.micro_batch), n(batch.micro_batches),
@@ -45,6 +52,17 @@ std::string batch_text(const Batch& batch) {
   const std::string factors = batch_factors(batch), one = batch.global() == 1 ? "" : "s";
   if (batch.seq_len == 0) return fmt::format("{} sample{} a step = {}", n(batch.global()), one, factors);
   return fmt::format("{} sequence{} = {}; {} tokens a step", n(batch.global()), one, factors, n(batch.units()));
+}
+
+std::string batch_text(const result::Result& r) {
+  const result::Reinforcement& f = r.reinforcement;
+  if (!f.known) return batch_text(batch_of(r));
+  const auto n = [](std::int64_t value) { return grouped(static_cast<double>(value)); };
+  std::string text = fmt::format("{} sequences a step = {} prompts x {} samples", n(f.prompts * f.samples),
+                                 n(f.prompts), n(f.samples));
+  const std::int64_t batch = integer(r, "training.global_batch");
+  if (batch > 0) text += fmt::format(", in {} update{} of {}", n(f.updates), f.updates == 1 ? "" : "s", n(batch));
+  return text;
 }
 
 }  // namespace rehearse::reports

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "reports/batch.h"
 #include "reports/tables.h"
 #include "sim/base/units.h"
 
@@ -116,6 +117,7 @@ std::string cluster_text(const ClusterChoice& c, std::size_t width) {
     notes +=
         wrap(fmt::format("{}, {} GPUs: {}", option.cluster, grouped(static_cast<double>(row.gpus)), plan_words(option)),
              0, width);
+    if (const std::string batch = batch_text(row.batch); !batch.empty()) notes += wrap("batch: " + batch, 2, width);
     if (!option.search.proven) notes += wrap("Not proven: a limit ended its search.", 2, width);
   }
   const std::string& name = c.options.front().search.scenario;

@@ -75,7 +75,7 @@ std::string comparison(const std::vector<Result>& results, double tokens) {
     const Result& r = results[i];
     out += wrap(names[i] + (r.scenario_name.empty() ? "" : ": " + r.scenario_name));
     out += wrap(r.limited_by.empty() ? limited_by(r) : r.limited_by, 2);
-    if (const std::string batch = batch_text(batch_of(r)); !batch.empty()) out += wrap("batch: " + batch, 2);
+    if (const std::string batch = batch_text(r); !batch.empty()) out += wrap("batch: " + batch, 2);
     for (const result::Note& note : r.notes) out += wrap("Note: " + note.text, 2);
   }
   return out;

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <limits>
 #include <map>
+#include <numeric>
 #include <set>
 #include <string_view>
 #include <tuple>
@@ -73,6 +74,23 @@ std::vector<KeyDifference> differing_ways(const result::Result& a, const result:
     if (const auto other = second.find(call); other != second.end() && other->second != way)
       ways.push_back({call, {way, other->second}});
   return ways;
+}
+
+// Order statistics, p is the ceil(p n)-th smallest.
+Difference::Ratio ratio_of_samples(const result::Result& first, const result::Result& second) {
+  const std::vector<std::int64_t>&a = first.samples.of_samples_ps, &b = second.samples.of_samples_ps;
+  std::vector<double> ratios;
+  for (std::size_t i = 0; i < std::min(a.size(), b.size()); ++i)
+    if (a[i] > 0) ratios.push_back(static_cast<double>(b[i]) / static_cast<double>(a[i]));
+  if (ratios.empty()) return {};
+  Difference::Ratio out;
+  out.pairs = static_cast<std::int64_t>(ratios.size());
+  const auto n = static_cast<double>(ratios.size());
+  out.mean = std::accumulate(ratios.begin(), ratios.end(), 0.0) / n;
+  std::sort(ratios.begin(), ratios.end());
+  const auto at = [&](double p) { return ratios[static_cast<std::size_t>(std::max(1.0, std::ceil(p * n))) - 1]; };
+  out.p2_5 = at(0.025), out.p50 = at(0.5), out.p97_5 = at(0.975);
+  return out;
 }
 
 std::string identity(const StoredResult& stored, const OpRow& row) {
@@ -262,6 +280,7 @@ Difference difference(const StoredResult& first, const StoredResult& second) {
   if (first.result.source != second.result.source) d.labels = {first.result.source, second.result.source};
   d.keys = differing_keys(first.result, second.result);
   d.ways = differing_ways(first.result, second.result);
+  d.ratio = ratio_of_samples(first.result, second.result);
   join(d);
   group(d);
   account(d);

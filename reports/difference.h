@@ -61,7 +61,13 @@ struct Difference {
   // second / first - 1 of the steps, had the machine been as fast in both.
   double step_change_without_drift() const;
   std::vector<std::string> learning_rate;  // what batches that differ mean for it (epoch.h)
-  std::string drift_sentence;              // empty where it was as fast, to 2%
+  Pair<result::LossTarget> targets;        // where a loss was asked for
+  // Second / first of the steps of as many samples of the noise of both, each with its counterpart. pairs 0: none.
+  struct Ratio {
+    std::int64_t pairs = 0;
+    double mean = 0, p2_5 = 0, p50 = 0, p97_5 = 0;
+  } ratio;
+  std::string drift_sentence;  // empty where it was as fast, to 2%
 };
 
 // The results must outlive what is returned.

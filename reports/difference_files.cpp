@@ -57,6 +57,19 @@ void write_lines(JsonWriter& json, std::string_view key, const std::vector<Accou
   json.close(']');
 }
 
+void write_targets(JsonWriter& json, const Difference& d) {
+  if (!d.targets[kFirst].known) return;
+  json.key("time_to_loss").open('{').key("loss").real(d.targets[kFirst].loss);
+  json.key("mean_over_steps").integer(d.targets[kFirst].window);
+  for (const std::size_t side : {kFirst, kSecond}) {
+    const result::LossTarget& t = d.targets[side];
+    json.key(side == kFirst ? "first" : "second").open('{').key("reached").boolean(t.step >= 0);
+    if (t.step >= 0) json.key("step").integer(t.step).key("time_s").seconds(t.ps);
+    json.close('}');
+  }
+  json.close('}');
+}
+
 void write_memory(JsonWriter& json, const Difference& d) {
   json.key("memory_peak_bytes").open('[');
   const auto &a = d.results[kFirst]->result.stages, &b = d.results[kSecond]->result.stages;
@@ -102,6 +115,11 @@ std::string difference_json(const Difference& d) {
     for (const std::string& one : d.learning_rate) json.text(one);
     json.close(']');
   }
+  if (d.ratio.pairs > 0) {
+    json.key("samples_ratio").open('{').key("pairs").integer(d.ratio.pairs).key("mean").real(d.ratio.mean);
+    json.key("p2_5").real(d.ratio.p2_5).key("p50").real(d.ratio.p50).key("p97_5").real(d.ratio.p97_5).close('}');
+  }
+  write_targets(json, d);
   write_lines(json, "account", d.account);
   write_lines(json, "contributions", d.details);
   write_groups(json, "kernel_classes", d.classes);

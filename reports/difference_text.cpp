@@ -56,7 +56,7 @@ std::string heading(const Difference& d) {
     out += wrap(fmt::format("{}{} rank{}, {}", source, grouped(static_cast<double>(r.ranks)), r.ranks == 1 ? "" : "s",
                             d.results[side]->directory),
                 11);
-    if (const std::string batch = batch_text(batch_of(r)); !batch.empty()) out += wrap("batch: " + batch, 11);
+    if (const std::string batch = batch_text(r); !batch.empty()) out += wrap("batch: " + batch, 11);
   }
   return out + '\n';
 }
@@ -93,6 +93,26 @@ std::string matching(const Difference& d) {
   out += fmt::format(", {} are only in {}, {} only in {}. What follows compares sums, not op by op.",
                      n(d.alone[kFirst]), d.labels[kFirst], n(d.alone[kSecond]), d.labels[kSecond]);
   return wrap(out) + '\n';
+}
+
+std::string targets(const Difference& d) {
+  if (!d.targets[kFirst].known) return "";
+  Rows rows = {{fmt::format("Time to a loss of {:.4g}", d.targets[kFirst].loss), d.labels[kFirst], d.labels[kSecond]},
+               {"  step"},
+               {"  time"}};
+  for (const result::LossTarget& t : d.targets) {
+    rows[1].push_back(t.step >= 0 ? grouped(static_cast<double>(t.step)) : "not reached");
+    rows[2].push_back(t.step >= 0 ? format_time(Time::from_ps(t.ps)) : "-");
+  }
+  return align(rows) + wrap(fmt::format("The mean of {} steps counts.", d.targets[kFirst].window), 2) + '\n';
+}
+
+std::string ratio(const Difference& d) {
+  if (d.ratio.pairs == 0) return "";
+  return wrap(fmt::format("Over {} pairs of samples {} / {} is {:.4g} in the mean; 95% lie from {:.4g} to {:.4g}.",
+                          grouped(static_cast<double>(d.ratio.pairs)), d.labels[kSecond], d.labels[kFirst],
+                          d.ratio.mean, d.ratio.p2_5, d.ratio.p97_5)) +
+         '\n';
 }
 
 std::string account(const Difference& d) {
@@ -186,7 +206,7 @@ std::string loss(const Difference& d) {
 
 std::string difference_table(const Difference& d) {
   const std::int64_t a = d.results[kFirst]->result.step_time_ps, b = d.results[kSecond]->result.step_time_ps;
-  std::string out = heading(d) + keys(d) + ways(d) + matching(d);
+  std::string out = heading(d) + ratio(d) + targets(d) + keys(d) + ways(d) + matching(d);
   out += wrap(d.sentence);
   if (!d.drift_sentence.empty()) out += wrap(d.drift_sentence);
   for (const std::string& one : d.learning_rate) out += wrap(one);

@@ -37,7 +37,8 @@ struct EstimateRequest {
   double memory_percent = 80;  // of it, for parameters, gradients and optimizer states
   FlopRate peak;               // dense bf16
   double mfu_percent = 40;
-  std::int64_t gpus = 0;  // of the table of memory; 0: the next power of two that holds a replica, 8 at least
+  std::int64_t global_batch = 0;  // sequences, or samples, a step; 0: not given
+  std::int64_t gpus = 0;          // of the table of memory; 0: the next power of two that holds a replica, 8 at least
 };
 
 // Bytes a GPU holds of parameters, gradients and optimizer states with ZeRO 0 to 3.

@@ -52,6 +52,15 @@ std::string memory_table(const Estimate& e) {
   return text;
 }
 
+// "1,024 sequences; 8,388,608 tokens a step, 166,667 steps"; "" where it is not given.
+std::string batch_words(const Estimate& e) {
+  const auto batch = static_cast<double>(e.of.global_batch), tokens = batch * static_cast<double>(e.of.seq_len);
+  if (batch == 0) return "";
+  if (e.of.seq_len == 0) return fmt::format("{} samples a step", grouped(batch));
+  return fmt::format("{} sequences; {} tokens a step, {} steps", grouped(batch), grouped(tokens),
+                     grouped(std::ceil(e.tokens / tokens)));
+}
+
 std::vector<std::pair<std::string, std::string>> sizes(const Estimate& e) {
   std::vector<std::pair<std::string, std::string>> rows;
   const std::string active =
@@ -69,6 +78,7 @@ std::vector<std::pair<std::string, std::string>> sizes(const Estimate& e) {
   } else {
     rows.emplace_back("training FLOPs", fmt::format("{} an example, forward and backward", scientific(e.flops_exact)));
   }
+  if (const std::string batch = batch_words(e); !batch.empty()) rows.emplace_back("batch", batch);
   rows.emplace_back("states", fmt::format("{}, 16 bytes a parameter", gigabytes(e.state_bytes)));
   rows.emplace_back("GPUs needed", fmt::format("{}: states over {:g}% of {}", grouped(static_cast<double>(e.needed)),
                                                e.of.memory_percent, format_bytes(e.of.memory)));
@@ -109,6 +119,11 @@ std::string estimate_json(const Estimate& e) {
     j["flops_per_example"] = e.flops_exact;
   }
   if (e.of.seq_len > 0) j["seq_len"] = e.of.seq_len;
+  if (e.of.global_batch > 0) j["global_batch"] = e.of.global_batch;
+  if (e.of.global_batch > 0 && e.of.seq_len > 0) {
+    j["tokens_per_step"] = e.of.global_batch * e.of.seq_len;
+    j["steps"] = std::ceil(e.tokens / static_cast<double>(e.of.global_batch * e.of.seq_len));
+  }
   j["state_bytes"] = e.state_bytes;
   j["gpus_needed"] = e.needed;
   if (e.checkpoint_bytes > 0) j["checkpoint_bytes_per_sequence"] = e.checkpoint_bytes;

@@ -108,7 +108,14 @@ std::string compute_sentence(const Result& r, std::string_view loss, double loss
   std::string out = fmt::format("Compute: {} of the step runs kernels", percent(share_of(r, Share::compute)));
   if (const double efficiency = kernel_efficiency(r); efficiency > 0)
     out += fmt::format(" at {} of the peak rate", percent(efficiency));
-  if (const double extra = 1 - r.model_flops / std::max(r.hardware_flops, 1.0); r.hardware_flops > 0 && extra >= 0.005)
+  // Of backup workers' iterations as many are given up as there are more workers than count.
+  const double given_up = r.servers.known && r.servers.workers > 0
+                              ? static_cast<double>(r.servers.backup_workers) / static_cast<double>(r.servers.workers)
+                              : 0;
+  if (given_up > 0 && r.hardware_flops > 0)
+    out += fmt::format(", {} of their FLOPs iterations that are given up (backup workers)", percent(given_up));
+  const double extra = 1 - given_up - r.model_flops / std::max(r.hardware_flops, 1.0);
+  if (r.hardware_flops > 0 && extra >= 0.005)
     out += fmt::format(", {} of their FLOPs recomputation{}", percent(extra),
                        r.scenario.contains("model.experts") ? " or rows of experts without a token" : "");
   if (loss_share >= 0.0005) out += fmt::format("; the largest loss is {}, {}", loss, percent(loss_share));

@@ -25,6 +25,27 @@ std::string metric_number(double value) {
   return fmt::format("{}", value);
 }
 
+// A histogram, whose buckets Prometheus wants to count all that lie below.
+std::string staleness_lines(const TrainingProgress& p, const std::string& label) {
+  if (p.staleness.empty()) return "";
+  std::string out =
+      "# HELP rehearse_staleness_updates How many updates old gradients were when they were applied.\n"
+      "# TYPE rehearse_staleness_updates histogram\n";
+  std::int64_t below = 0, sum = 0;
+  const auto bucket = [&](const std::string& edge) {
+    out += fmt::format("rehearse_staleness_updates_bucket{{scenario=\"{}\",le=\"{}\"}} {}\n", label, edge, below);
+  };
+  for (std::size_t k = 0; k < p.staleness.size(); ++k) {
+    below += p.staleness[k], sum += static_cast<std::int64_t>(k) * p.staleness[k];
+    bucket(fmt::format("{}", k));
+  }
+  bucket("+Inf");
+  return out + fmt::format(
+                   "rehearse_staleness_updates_sum{{scenario=\"{0}\"}} {1}\n"
+                   "rehearse_staleness_updates_count{{scenario=\"{0}\"}} {2}\n",
+                   label, sum, below);
+}
+
 }  // namespace
 
 std::string prometheus_text(const TrainingProgress& p) {
@@ -45,6 +66,7 @@ std::string prometheus_text(const TrainingProgress& p) {
   for (const auto& [part, loss] : p.loss_parts)
     out += fmt::format("rehearse_loss_part{{scenario=\"{}\",part=\"{}\"}} {}\n", label, metric_label(part),
                        metric_number(loss));
+  out += staleness_lines(p, label);
   if (p.step_s <= 0) return out;
   add("step_seconds", "gauge", "Mean time of a step since the last look.", p.step_s);
   add("examples_per_second", "gauge", "Sequences or samples trained on, a second.", p.examples_per_s);

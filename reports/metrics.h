@@ -20,7 +20,9 @@ struct TrainingProgress {
   // rate either.
   double step_s = 0;
   double examples_per_s = 0;  // sequences, or samples
-  double tokens_per_s = 0;    // 0: the model reads no text
+  // Of parameter servers, once the run has ended: result::ParameterServers. [k]: updates of gradients k updates old.
+  std::vector<std::int64_t> staleness = {};
+  double tokens_per_s = 0;  // 0: the model reads no text
 };
 
 std::string prometheus_text(const TrainingProgress& p);

@@ -76,7 +76,10 @@ std::string entries_table(const QueueResult& r, std::size_t width) {
                     r.groups[e].step_s > 0 ? lasts(r.groups[e].step_s) : "-",
                     lasts(r.groups[e].work_s) + (entry.grows ? " and up" : ""), lasts(w.mean_wait), lasts(w.last_end)});
   }
-  return align(rows, 0, width);
+  std::string text = align(rows, 0, width);
+  for (const result::QueueGroup& entry : r.groups)
+    if (!entry.batch.empty()) text += wrap(fmt::format("{}: batch: {}", entry.name, entry.batch), 0, width);
+  return text;
 }
 
 QueueJson waits_json(const Waits& w) {
@@ -150,6 +153,7 @@ std::string queue_json(const QueueResult& r) {
   for (std::size_t e = 0; e < r.groups.size(); ++e) {
     QueueJson entry{{"name", r.groups[e].name}, {"gpus", r.groups[e].gpus}, {"work_s", r.groups[e].work_s}};
     if (r.groups[e].step_s > 0) entry["step_time_s"] = r.groups[e].step_s;
+    if (!r.groups[e].batch.empty()) entry["batch"] = r.groups[e].batch;
     if (r.groups[e].copy_s > 0) entry["copy_s"] = r.groups[e].copy_s;
     entry.update(waits_json(waits_of(r, [&](std::size_t j) { return r.group_of[j] == e; })));
     json["entries"].push_back(std::move(entry));

@@ -48,7 +48,7 @@ std::string heading(const Result& r) {
     if (value != r.scenario.end()) plan += fmt::format("{}{} {}", plan.empty() ? "" : ", ", key, value->second);
   }
   out += wrap(plan);
-  if (const std::string batch = batch_text(batch_of(r)); !batch.empty()) out += wrap("batch: " + batch);
+  if (const std::string batch = batch_text(r); !batch.empty()) out += wrap("batch: " + batch);
   out += wrap(chosen_framework(r));
   return out + '\n';
 }

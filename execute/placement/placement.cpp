@@ -65,6 +65,7 @@ Identity identity_of(const PlacementRequest& request, const plan::Scenario& scen
   }
   if (scenario.plan.served()) {
     identity.emplace_back("--as-simulated", request.as_simulated ? "given" : "not given");
+    identity.emplace_back("--order", options.server_order != nullptr && !request.as_simulated ? "given" : "not given");
     // It comes from keys that are only simulated otherwise: topology, costs, noise.
     if (options.server_order != nullptr)
       identity.emplace_back(kOrderPart, fingerprint_of_text(account::server_event_table(*options.server_order)));

@@ -20,6 +20,7 @@
 #include "execute/rank/parameters.h"
 #include "execute/rank/phase_steps.h"
 #include "execute/servers/parameter_servers.h"
+#include "execute/step_limit.h"
 #include "kernels/cpu/host_memory.h"
 #include "sim/account/blame.h"
 #include "sim/base/check.h"
@@ -141,6 +142,14 @@ void CpuRank::run_stream(std::int32_t stream) {
   }
 }
 
+bool CpuRank::goes_on(std::int64_t step) {
+  return run_.limit != nullptr ? run_.limit->begins(step) : step < run_.options.steps;
+}
+
+bool CpuRank::ends_with(std::int64_t step) const {
+  return run_.limit != nullptr ? run_.limit->last(step) : step == run_.options.steps - 1;
+}
+
 void CpuRank::perform_steps(std::int32_t stream) {
   StreamState& own = *streams_[static_cast<std::size_t>(stream)];
   std::atomic<std::int32_t>& at = at_.instance[static_cast<std::size_t>(stream)];
@@ -150,9 +159,9 @@ void CpuRank::perform_steps(std::int32_t stream) {
   timing.unpublished = &own.unpublished;
   timing.now = run_.began;
   // Positions and calls count from this run's beginning, what is drawn and reported from the training's.
-  for (std::int64_t step = run_.first_step; step < run_.options.steps; ++step) {
+  for (std::int64_t step = run_.first_step; goes_on(step); ++step) {
     const std::int64_t here = step - run_.first_step;
-    const bool recorded = run_.options.record && (run_.options.record_every_step || step == run_.options.steps - 1);
+    const bool recorded = run_.options.record && (run_.options.record_every_step || ends_with(step));
     *own.values = step_values(run_.scenario.training, step, run_.options.steps);
     if (timing.compute) at_.step.store(step, std::memory_order_relaxed);
     if (run_.servers != nullptr) pull_parameters(step, timing);

@@ -90,6 +90,8 @@ class CpuRank final : public Rank {
   void get_first_weights();
   void run_stream(std::int32_t stream);
   void perform_steps(std::int32_t stream);
+  bool goes_on(std::int64_t step);          // to this one
+  bool ends_with(std::int64_t step) const;  // of one that has begun
   void await(StreamState& own, const Instance& i, std::int64_t step, Timing& timing);
   // Who came last to a transfer; of a kernel, no time.
   Arrival perform(StreamState& own, const Instance& i, std::int64_t step);

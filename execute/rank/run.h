@@ -14,6 +14,7 @@
 namespace rehearse::execute {
 
 class Checkpoints;
+class StepLimit;
 class ParameterServers;
 class PhaseSteps;
 
@@ -38,6 +39,7 @@ struct Run {
   ParameterServers* servers = nullptr;                              // null: the plan has none
   std::shared_ptr<const model::RecordedChoices> choices = nullptr;  // that gates are given; null: each its own
   PhaseSteps* phase = nullptr;                                      // null: steps follow one another
+  StepLimit* limit = nullptr;                                       // null: all of options.steps are done
   std::int64_t first_step = 0;  // steps were done before, by the run that this one goes on from
 
   const Timeline& timeline(int rank) const { return timeline_of(timelines, grid, rank); }

@@ -17,7 +17,7 @@ using account::ServerEvent;
 namespace {
 
 [[noreturn]] void refuse_order(const std::string& message, const std::string& hint) {
-  throw InputError(Diagnostic{"", 0, 0, "order of servers", message, hint});
+  throw InputError(Diagnostic{"", 0, 0, kOrderOfServers, message, hint});
 }
 
 const char* name_of(ServerAct act) {

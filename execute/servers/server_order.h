@@ -14,6 +14,9 @@ namespace rehearse::execute {
 
 struct Options;
 
+// The path of what is wrong with an order.
+inline constexpr const char* kOrderOfServers = "order of servers";
+
 struct ServerOrder {
   bool given = false;
   std::vector<std::vector<account::ServerEvent>> acts;  // by server; synchronous: empty

@@ -12,6 +12,7 @@
 #include <exception>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "kernels/device.h"
@@ -91,6 +92,10 @@ class Communicator {
   // `in` and `out` do not overlap.
   virtual Arrival all_to_all_parts(const CollectiveCall& m, kernels::In in, kernels::Out out, const Parts& parts) = 0;
   virtual Arrival exchange(std::span<const Message> messages) = 0;
+
+  // How it performs a collective of so many elements among so many: "ring", "direct", ..., of two parts both.
+  virtual std::string_view way(program::CollectiveKind kind, std::int64_t elements, std::int64_t members,
+                               program::DType type) const = 0;
 };
 
 }  // namespace rehearse::execute

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <functional>
 
 #include "reports/html/text.h"
 #include "reports/limits.h"
@@ -216,42 +217,72 @@ std::string memory_figure(const Result& r) {
   return legend(keys) + out + memory_table(r);
 }
 
-std::string loss_figure(const std::vector<result::StoredResult>& runs, const std::vector<std::string>& names) {
+namespace {
+
+struct LossCurve {
+  std::string name;
+  std::vector<double> x, loss;
+};
+
+// Losses against what their x are, from `from` to `to` in words.
+std::string loss_curves(const std::vector<LossCurve>& curves, const std::string& title, double first,
+                        const std::string& from, const std::function<std::string(double)>& to) {
   constexpr double kLeft = 60, kRight = 20, kTop = 10, kBottom = 210;
-  double low = INFINITY, high = -INFINITY;
-  std::size_t steps = 0;
-  for (const auto& run : runs) {
-    for (const double loss : run.result.loss)
-      if (std::isfinite(loss)) low = std::min(low, loss), high = std::max(high, loss);
-    steps = std::max(steps, run.result.loss.size());
-  }
-  if (steps < 2 || !(low <= high)) return "";
+  double low = INFINITY, high = -INFINITY, last = first;
+  for (const LossCurve& curve : curves)
+    for (std::size_t i = 0; i < curve.x.size(); ++i)
+      if (std::isfinite(curve.loss[i]))
+        low = std::min(low, curve.loss[i]), high = std::max(high, curve.loss[i]), last = std::max(last, curve.x[i]);
+  if (last <= first || !(low <= high)) return "";
   if (high == low) high = low + 1;
-  const auto x_of = [&](std::size_t step) {
-    return kLeft + (kWidth - kLeft - kRight) * static_cast<double>(step) / static_cast<double>(steps - 1);
-  };
+  const auto x_of = [&](double x) { return kLeft + (kWidth - kLeft - kRight) * (x - first) / (last - first); };
   const auto y_of = [&](double loss) { return kBottom - (kBottom - kTop) * (loss - low) / (high - low); };
-  std::string out = open_figure(kBottom + 30, "Loss against step");
+  std::string out = open_figure(kBottom + 30, title);
   const double step = round_step(high - low);
   for (double tick = std::ceil(low / step) * step; tick <= high; tick += step) {
     out += fmt::format("<line class=\"grid\" x1=\"{}\" x2=\"{}\" y1=\"{}\" y2=\"{}\"/>\n", kLeft, kWidth - kRight,
                        coordinate(y_of(tick)), coordinate(y_of(tick)));
     out += words(kLeft - 8, y_of(tick) + 4, fmt::format("{:.3g}", tick), "end");
   }
-  out +=
-      words(kLeft, kBottom + 18, "step 1") + words(kWidth - kRight, kBottom + 18, fmt::format("step {}", steps), "end");
+  out += words(kLeft, kBottom + 18, from) + words(kWidth - kRight, kBottom + 18, to(last), "end");
   constexpr std::array<std::string_view, 4> kLines = {"line-1", "line-2", "line-3", "line-4"};
   std::vector<Key> keys;
-  for (std::size_t i = 0; i < runs.size(); ++i) {
+  for (const LossCurve& curve : curves) {
     std::string points;
-    for (std::size_t s = 0; s < runs[i].result.loss.size(); ++s)
-      if (const double loss = runs[i].result.loss[s]; std::isfinite(loss))
-        points += fmt::format("{},{} ", coordinate(x_of(s)), coordinate(y_of(loss)));
+    for (std::size_t i = 0; i < curve.x.size(); ++i)
+      if (std::isfinite(curve.loss[i]))
+        points += fmt::format("{},{} ", coordinate(x_of(curve.x[i])), coordinate(y_of(curve.loss[i])));
     if (points.empty()) continue;
-    keys.push_back({kLines[keys.size() % kLines.size()], names[i]});
+    keys.push_back({kLines[keys.size() % kLines.size()], curve.name});
     out += fmt::format("<polyline class=\"line {}\" points=\"{}\"/>\n", keys.back().style, points);
   }
   return (keys.size() > 1 ? legend(keys) : "") + out + "</svg>\n";
+}
+
+}  // namespace
+
+std::string loss_figure(const std::vector<result::StoredResult>& runs, const std::vector<std::string>& names) {
+  std::vector<LossCurve> by_step, by_time;
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    const std::vector<double>& loss = runs[i].result.loss;
+    const result::StepHistory& h = runs[i].history;
+    LossCurve steps{names[i], {}, loss}, time{names[i], {}, {}};
+    for (std::size_t s = 0; s < loss.size(); ++s) {
+      steps.x.push_back(static_cast<double>(s) + 1);
+      const std::int64_t at = static_cast<std::int64_t>(s) + 1 - h.first_step;
+      if (at < 0 || at >= static_cast<std::int64_t>(h.end_ps.size())) continue;
+      time.x.push_back(static_cast<double>(h.end_ps[static_cast<std::size_t>(at)]) * 1e-12),
+          time.loss.push_back(loss[s]);
+    }
+    by_step.push_back(std::move(steps)), by_time.push_back(std::move(time));
+  }
+  const std::string against_step = loss_curves(by_step, "Loss against step", 1, "step 1",
+                                               [](double last) { return fmt::format("step {}", std::lround(last)); });
+  if (against_step.empty()) return "";
+  const std::string against_time = loss_curves(by_time, "Loss against time", 0, "0 s",
+                                               [](double last) { return format_time(Time::from_seconds(last)); });
+  return "<h3>Loss against step</h3>\n" + against_step +
+         (against_time.empty() ? "" : "<h3>Loss against time, by the end of each step</h3>\n" + against_time);
 }
 
 }  // namespace rehearse::reports::html

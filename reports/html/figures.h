@@ -13,7 +13,7 @@ namespace rehearse::reports::html {
 std::string breakdown_figure(const std::vector<result::StoredResult>& runs, const std::vector<std::string>& names);
 // A bar a stage, its classes side by side, against the device's capacity; stages alike share one.
 std::string memory_figure(const result::Result& r);
-// Loss against step; "" for fewer than two losses.
+// Loss against step, and below it against time where the ends of steps are known; "" for fewer than two losses.
 std::string loss_figure(const std::vector<result::StoredResult>& runs, const std::vector<std::string>& names);
 
 }  // namespace rehearse::reports::html

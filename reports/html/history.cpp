@@ -21,7 +21,7 @@ using result::StoredResult;
 constexpr double kPicosecond = 1e-12;
 constexpr double kFigure = 1100, kEdge = 70, kMargin = 20, kHigh = 170;  // of a figure
 constexpr std::size_t kMostPoints = 1000;                                // of a curve
-constexpr std::int64_t kWindow = 10;                                     // steps whose mean loss counts
+constexpr std::int64_t kWindow = result::kLossWindow;
 constexpr double kMarked = 1.05;  // a straggler computes so much longer than the ranks' median, a judgement
 constexpr std::array<std::string_view, 4> kCurves = {"line-1", "line-2", "line-3", "line-4"};
 
@@ -85,6 +85,7 @@ std::string ranks_figure(const StepHistory& h) {
   constexpr std::size_t kMostBars = 16;
   constexpr double kRow = 22, kBars = 700, kNames = 160;
   const auto steps = static_cast<double>(h.step_ps.size());
+  if (h.computed.empty()) return "";
   std::vector<std::size_t> ranks(h.computed.size());
   for (std::size_t r = 0; r < ranks.size(); ++r) ranks[r] = r;
   std::vector<std::int64_t> sorted = h.computed;
@@ -142,39 +143,57 @@ std::optional<double> lowest(const StepHistory& h) {
   return least;
 }
 
-// Of several runs: the lowest loss that all reach, and when each did.
-std::string to_one_loss(const std::vector<const StoredResult*>& runs, const std::vector<std::string>& names) {
+// The lowest loss that all runs reach, to four digits, up: what a table shows is what was asked for.
+std::optional<double> lowest_of_all(const std::vector<const StoredResult*>& runs) {
   std::optional<double> target;
   for (const StoredResult* run : runs) {
+    if (run->result.source != "measured") continue;
     const std::optional<double> least = lowest(run->history);
-    if (!least) return "";
+    if (!least) return {};
     if (!target || *least > *target) target = least;
   }
-  // To four digits, up: what a table shows is what was asked for.
+  if (!target) return {};
   const double scale = std::pow(10.0, 3 - std::floor(std::log10(std::max(std::abs(*target), 1e-12))));
-  const double asked = std::ceil(*target * scale) / scale;
+  return std::ceil(*target * scale) / scale;
+}
+
+// When each run came to a loss: the one asked for, or the lowest that all reach.
+std::string to_one_loss(const std::vector<const StoredResult*>& runs, const std::vector<std::string>& names,
+                        std::optional<double> asked) {
+  const std::optional<double> target = asked ? asked : lowest_of_all(runs);
+  if (!target) return "";
   std::vector<std::vector<std::string>> rows = {{"run", "step", "time", "ranks", "rank-hours"}};
   bool resumed = false;
   for (std::size_t i = 0; i < runs.size(); ++i) {
-    const result::TimeToLoss when = result::time_to_loss(runs[i]->history, asked, kWindow);
-    if (when.steps < 0) return "";
+    if (runs[i]->result.source != "measured") continue;
+    const result::TimeToLoss when = result::time_to_loss(runs[i]->history, *target, kWindow);
+    const std::string ranks = grouped(static_cast<double>(runs[i]->result.ranks));
+    if (when.steps < 0) {
+      if (!asked) return "";
+      rows.push_back({names[i], "not reached", "-", ranks, "-"});
+      continue;
+    }
     const double seconds = static_cast<double>(when.ps) * kPicosecond;
     const std::int64_t first = runs[i]->history.first_step;
     std::string time = seconds_of(seconds);
     if (first > 1) time += fmt::format(" since step {}", first), resumed = true;
-    rows.push_back({names[i], grouped(static_cast<double>(when.steps)), time,
-                    grouped(static_cast<double>(runs[i]->result.ranks)),
+    rows.push_back({names[i], grouped(static_cast<double>(when.steps)), time, ranks,
                     compact(seconds / 3600 * static_cast<double>(runs[i]->result.ranks))});
   }
+  if (rows.size() == 1) return "";
+  const char* which = asked             ? "The loss that was asked for."
+                      : runs.size() > 1 ? "The lowest loss that all of these runs reach."
+                                        : "The lowest loss of the run.";
   return fmt::format(
-      "<h3>Time to a loss of {:.4g}</h3>\n{}<p class=\"note\">{} Losses are means over {} steps.{}</p>\n", asked,
-      table(rows), runs.size() > 1 ? "The lowest loss that all of these runs reach." : "The lowest loss of the run.",
-      kWindow, resumed ? " Of a run that was resumed, the steps before are in no time and no hours." : "");
+      "<h3>Time to a loss of {:.4g}</h3>\n{}<p class=\"note\">{} Losses are means over {} steps.{}</p>\n", *target,
+      table(rows), which, kWindow,
+      resumed ? " Of a run that was resumed, the steps before are in no time and no hours." : "");
 }
 
 }  // namespace
 
-std::string history_section(const std::vector<StoredResult>& runs, const std::vector<std::string>& names) {
+std::string history_section(const std::vector<StoredResult>& runs, const std::vector<std::string>& names,
+                            std::optional<double> target) {
   std::vector<const StoredResult*> shown;
   std::vector<std::string> shown_names;
   std::vector<StepCurve> steps, since;
@@ -192,9 +211,10 @@ std::string history_section(const std::vector<StoredResult>& runs, const std::ve
   out += "<h3>Time of each step, of the slowest rank</h3>\n" + curves_figure(steps, "Time of each step");
   out += "<h3>Time since the beginning</h3>\n" + curves_figure(since, "Time since the beginning");
   for (std::size_t i = 0; i < shown.size(); ++i)
-    out += fmt::format("<h3>Compute by rank, mean of a step{}</h3>\n{}",
-                       shown.size() > 1 ? ": " + escape(shown_names[i]) : "", ranks_figure(shown[i]->history));
-  return out + to_one_loss(shown, shown_names);
+    if (!shown[i]->history.computed.empty())
+      out += fmt::format("<h3>Compute by rank, mean of a step{}</h3>\n{}",
+                         shown.size() > 1 ? ": " + escape(shown_names[i]) : "", ranks_figure(shown[i]->history));
+  return out + to_one_loss(shown, shown_names, target);
 }
 
 }  // namespace rehearse::reports::html

@@ -2,6 +2,7 @@
 // compute by rank with the straggler marked, and how long each run took to a loss that all reach. Internal to the page.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -9,7 +10,8 @@
 
 namespace rehearse::reports::html {
 
-// "" where no run has a history of two steps.
-std::string history_section(const std::vector<result::StoredResult>& runs, const std::vector<std::string>& names);
+// "" where no run has a history of two steps. Of the time to a loss: to `target`, or the lowest that all reach.
+std::string history_section(const std::vector<result::StoredResult>& runs, const std::vector<std::string>& names,
+                            std::optional<double> target);
 
 }  // namespace rehearse::reports::html

@@ -17,6 +17,7 @@
 #include "reports/html/page_files.h"
 #include "reports/html/payload.h"
 #include "reports/html/plan.h"
+#include "reports/html/plan_links.h"
 #include "reports/html/plans.h"
 #include "reports/html/scaling.h"
 #include "reports/html/space.h"
@@ -133,7 +134,7 @@ std::string plan_section(const Runs& runs, const Names& names) {
     const auto grid = plan_grid(runs[i].result);
     const std::string figure =
         grid
-            ? plan_figure(runs[i].result, *grid)
+            ? plan_figure(runs[i].result, *grid) + plan_links_figure(runs[i], *grid)
             : "<p class=\"note\">This result does not say how its ranks are arranged, or they have axes beside tensor, "
               "pipeline and data.</p>\n";
     const auto same = std::find_if(figures.begin(), figures.end(), [&](const auto& f) { return f.first == figure; });
@@ -230,7 +231,7 @@ std::string run_sections(const Runs& runs, const Names& names, const std::vector
   out += section("collectives", "Collectives", collectives_section(runs, names));
   out += section("links", "Busiest links", links_section(runs, names));
   out += section("errors", "Simulated against measured", errors_table(runs, names));
-  out += section("steps", "Step by step", history_section(runs, names));
+  out += section("steps", "Step by step", history_section(runs, names, options.target_loss));
   return out + section("loss", "Loss", loss_section(runs, names));
 }
 

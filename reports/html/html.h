@@ -3,6 +3,7 @@
 // zoomed. Texts of a scenario are escaped, so that a name cannot become markup.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,11 +13,12 @@
 namespace rehearse::reports {
 
 struct HtmlOptions {
-  double tokens = 0;                    // days and GPU-hours are for so many; 0: 300e9 tokens, of a simulated run
-  double price_per_hour = 0;            // of a GPU; 0: no price is shown
-  const SearchFile* search = nullptr;   // of a search whose plans `runs` are
-  bool script = true;                   // false: tables and static figures alone
-  const SearchFile* scaling = nullptr;  // of searches, one a number of GPUs, whose best plans `runs` are
+  double tokens = 0;                       // days and GPU-hours are for so many; 0: 300e9 tokens, of a simulated run
+  double price_per_hour = 0;               // of a GPU; 0: no price is shown
+  const SearchFile* search = nullptr;      // of a search whose plans `runs` are
+  bool script = true;                      // false: tables and static figures alone
+  std::optional<double> target_loss = {};  // that runs are to come to; else the lowest that all do
+  const SearchFile* scaling = nullptr;     // of searches, one a number of GPUs, whose best plans `runs` are
 };
 
 // `runs` are shown in their order; at least one, unless there is a search. Throws InputError for a search's or

@@ -42,6 +42,21 @@ json text_header(const result::OpText& t) {
           kind_class(t)};
 }
 
+// When each loss was known, since the run began: null of steps before, and [] where there is no steps.csv.
+json loss_times(const result::StoredResult& run) {
+  json out = json::array();
+  const result::StepHistory& h = run.history;
+  if (!h.known()) return out;
+  for (std::size_t s = 0; s < run.result.loss.size(); ++s) {
+    const std::int64_t at = static_cast<std::int64_t>(s) + 1 - h.first_step;
+    if (at < 0 || at >= static_cast<std::int64_t>(h.end_ps.size()))
+      out.push_back(nullptr);
+    else
+      out.push_back(static_cast<double>(h.end_ps[static_cast<std::size_t>(at)]) * 1e-12);
+  }
+  return out;
+}
+
 json run_header(const Series& series) {
   const result::Result& r = series.run->result;
   json out = {{"label", masked_controls(series.label)},
@@ -53,6 +68,7 @@ json run_header(const Series& series) {
               {"merged_below_s", static_cast<double>(series.timeline.merged_below_ps) * 1e-12},
               {"ops", series.timeline.ops},
               {"loss", r.loss},
+              {"loss_s", loss_times(*series.run)},
               {"texts", json::array()},
               {"rows", json::array()}};
   for (const result::OpText& text : series.run->texts) out["texts"].push_back(text_header(text));

@@ -9,6 +9,7 @@
 #include <optional>
 #include <utility>
 
+#include "reports/batch.h"
 #include "reports/text.h"
 #include "sim/base/csv.h"
 #include "sim/base/csv_field.h"
@@ -140,6 +141,7 @@ LedgerRow compare(const Measurement& m, const Result& r) {
   row.predicted = value_of(m.metric, r) / *factor;
   row.error = row.predicted / row.measured - 1;
   row.coverage = r.coverage;
+  row.global_batch = batch_of(r).global();
   const double step_s = static_cast<double>(r.step_time_ps) * 1e-12;
   row.low = row.high = row.predicted;
   if (step_s > 0 && r.interval_low_s > 0) {
@@ -184,7 +186,8 @@ std::string ledger_table(const std::vector<LedgerRow>& rows) {
   std::vector<std::string> scenarios;
   for (const LedgerRow& row : rows) scenarios.push_back(file_stem(row.scenario));
   scenarios = without_common_words(std::move(scenarios));
-  std::vector<std::vector<std::string>> cells = {{"scenario", "of", "measured", "predicted", "error", "coverage"}};
+  std::vector<std::vector<std::string>> cells = {
+      {"scenario", "batch", "of", "measured", "predicted", "error", "coverage"}};
   std::string reasons;
   for (std::size_t i = 0; i < rows.size(); ++i) {
     const LedgerRow& row = rows[i];
@@ -192,10 +195,15 @@ std::string ledger_table(const std::vector<LedgerRow>& rows) {
       reasons += wrap(fmt::format("not used: {}: {}", row.id, row.reason));
       continue;
     }
-    cells.push_back({clip(scenarios[i], 26), clip(what(row), 9), compact(row.measured), compact(row.predicted),
-                     fmt::format("{:+.1f}%", row.error * 100), percents(row.coverage)});
+    cells.push_back({clip(scenarios[i], 24),
+                     row.global_batch > 0 ? grouped(static_cast<double>(row.global_batch)) : "-", clip(what(row), 9),
+                     compact(row.measured), compact(row.predicted), fmt::format("{:+.1f}%", row.error * 100),
+                     percents(row.coverage)});
   }
-  if (cells.size() > 1) reasons = "coverage: % of busy time exact/interpolated/extrapolated/data sheet\n" + reasons;
+  if (cells.size() > 1)
+    reasons =
+        "batch: sequences or samples a step\ncoverage: % of busy time exact/interpolated/extrapolated/data sheet\n" +
+        reasons;
   std::string out = cells.size() > 1 ? align(cells) : "";
   out += reasons;
   const LedgerSummary s = summarize(rows);
@@ -209,13 +217,13 @@ std::string ledger_table(const std::vector<LedgerRow>& rows) {
 
 std::string ledger_csv(const std::vector<LedgerRow>& rows) {
   using result::number;
-  std::string out = "id,used,reason,metric,measured,predicted,error,low,high,coverage\n";
+  std::string out = "id,used,reason,metric,measured,predicted,error,low,high,coverage,global_batch\n";
   for (const LedgerRow& row : rows) {
     out += fmt::format("{},{},{},{},{}", csv_field(row.id), row.used, csv_field(row.reason), csv_field(row.metric),
                        number(row.measured));
-    out += row.used ? fmt::format(",{},{},{},{},{}\n", number(row.predicted), number(row.error), number(row.low),
-                                  number(row.high), csv_field(coverage_text(row.coverage)))
-                    : ",,,,,\n";
+    out += row.used ? fmt::format(",{},{},{},{},{},{}\n", number(row.predicted), number(row.error), number(row.low),
+                                  number(row.high), csv_field(coverage_text(row.coverage)), row.global_batch)
+                    : ",,,,,,\n";
   }
   return out;
 }
@@ -244,7 +252,9 @@ std::string ledger_json(const std::vector<LedgerRow>& rows) {
     json.key("coverage").open('{');
     for (std::size_t i = 0; i < kCoverageNames.size() && row.used; ++i)
       json.key(kCoverageNames[i]).real(row.coverage[i]);
-    json.close('}').close('}');
+    json.close('}');
+    if (row.global_batch > 0) json.key("global_batch").integer(row.global_batch);
+    json.close('}');
   }
   json.close(']').close('}');
   return json.str();

@@ -28,6 +28,7 @@ struct LedgerRow {
   double measured = 0, predicted = 0, error = 0;
   double low = 0, high = 0;  // of the prediction, from the result's interval
   std::array<double, 4> coverage{};
+  std::int64_t global_batch = 0;  // sequences or samples a step; 0: not known
 };
 
 // Metrics a result answers: iter_time_s, tokens_per_s, tokens_per_s_per_gpu, model_tflops_per_gpu,

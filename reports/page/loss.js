@@ -1,9 +1,12 @@
-// Loss against step or time, by uPlot. result.json has one step time, so time is steps times that.
+// Loss against step or time, by uPlot. Time is the end of each step (steps.csv); of a run without that file it is steps
+// times the median step.
 
 import uPlot from 'uplot';
 import css from 'uplot/dist/uPlot.min.css';
 
 const COLOURS = ['forward', 'tensor', 'backward', 'data'];
+
+const timed = (run) => run.loss_s.length === run.loss.length;
 
 export class LossChart {
   constructor(host, runs) {
@@ -21,7 +24,7 @@ export class LossChart {
   choice() {
     const label = document.createElement('label'), select = document.createElement('select');
     select.id = 'loss-against';
-    for (const [value, text] of [['step', 'step'], ['time', 'time at the median step']]) select.append(new Option(text, value));
+    for (const [value, text] of [['step', 'step'], ['time', this.runs.every(timed) ? 'time' : 'time, at the median step where no other is known']]) select.append(new Option(text, value));
     select.addEventListener('change', () => {
       this.against = select.value;
       this.draw();
@@ -39,7 +42,12 @@ export class LossChart {
 
   // Runs of different step times have different abscissas; uPlot joins them and leaves gaps out.
   data() {
-    const tables = this.runs.map((run) => [run.loss.map((_, i) => (this.against === 'step' ? i + 1 : (i + 1) * run.step_s)), run.loss]);
+    const tables = this.runs.map((run) => {
+      if (this.against === 'step') return [run.loss.map((_, i) => i + 1), run.loss];
+      if (!timed(run)) return [run.loss.map((_, i) => (i + 1) * run.step_s), run.loss];
+      const known = run.loss.map((_, i) => i).filter((i) => run.loss_s[i] !== null);  // of a resumed run those since then
+      return [known.map((i) => run.loss_s[i]), known.map((i) => run.loss[i])];
+    });
     return tables.length === 1 ? tables[0] : uPlot.join(tables);
   }
 

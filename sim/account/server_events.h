@@ -24,5 +24,7 @@ double mean_of_counts(const std::vector<std::int64_t>& counts);  // of k by how 
 
 // The table `server,place,act,worker,iteration`.
 std::string server_event_table(const std::vector<ServerEvent>& events);
+// Of such a table. Throws InputError, with all problems up to a number of them.
+std::vector<ServerEvent> parse_server_events(const std::string& file, const std::string& text);
 
 }  // namespace rehearse::account

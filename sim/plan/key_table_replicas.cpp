@@ -221,6 +221,16 @@ std::vector<Key> replica_keys() {
        .example = "1",
        .related = "plan.servers plan.consistency training.global_batch",
        .field = &Plan::backup_workers},
+      {.path = "plan.mode_overhead",
+       .type = KeyType::number,
+       .fallback = "0",
+       .min = 0,
+       .max = 100,
+       .meaning = "with `servers`: of what a worker's iteration takes to compute, how much more it takes in this mode "
+                  "(locks, copies, bookkeeping), as measured of an implementation; simulated only",
+       .example = "0.1",
+       .related = "plan.servers plan.consistency noise.rank_step",
+       .field = &Plan::mode_overhead},
   };
 }
 

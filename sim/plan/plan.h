@@ -173,6 +173,7 @@ struct Plan {
   // Of the data-parallel ranks: a step takes the gradients that come first, of all but so many (Chen et al. 2016,
   // arXiv 1604.00981).
   std::int64_t backup_workers = 0;
+  double mode_overhead = 0;  // of a worker's compute, what the mode adds to it
   bool served() const { return servers > 0; }
   std::int64_t own_servers() const { return server_devices == ServerDevices::own ? servers : 0; }
   // Data-parallel ranks whose gradients make a global batch.

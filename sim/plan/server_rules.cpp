@@ -17,6 +17,8 @@ void resolve_servers(const Sections& sections, Scenario& scenario) {
     if (plan.backup_workers > 0)
       node.get("backup_workers")
           .error("collectives wait for every rank: servers take the first, and servers = 0", none);
+    if (plan.mode_overhead > 0)
+      node.get("mode_overhead").error("is of workers of parameter servers, and servers = 0", none);
     plan.backup_workers = 0;
     return;
   }

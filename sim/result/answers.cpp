@@ -40,8 +40,15 @@ void write_collectives(const Result& r, JsonWriter& json) {
     json.key("algorithm").text(c.algorithm).key("protocol").text(c.protocol).key("pinned").boolean(c.pinned);
     if (!c.path.empty()) json.key("path").text(c.path);
     json.key("channels").integer(c.channels).key("fidelity").text(c.fidelity);
-    json.key("count").integer(c.count).key("alone_s").seconds(c.alone_ps).key("mean_s").seconds(c.mean_ps);
-    json.key("coverage").text(c.coverage).key("interval").open('[').real(c.low).real(c.high).close(']').close('}');
+    json.key("count").integer(c.count);
+    const bool performed = c.fidelity == "performed";
+    if (!performed) json.key("alone_s").seconds(c.alone_ps);
+    if (!performed || c.mean_ps > 0) json.key("mean_s").seconds(c.mean_ps);
+    if (!performed) {
+      json.key("coverage").text(c.coverage);
+      json.key("interval").open('[').real(c.low).real(c.high).close(']');
+    }
+    json.close('}');
   }
   json.close(']');
 }
@@ -63,7 +70,9 @@ void write_samples(const Result& r, JsonWriter& json) {
     write_quantiles(s.breakdown_ps[i], json);
     json.close('}');
   }
-  json.close('}').close('}');
+  json.close('}').key("step_times_s").open('[');
+  for (const std::int64_t step : s.of_samples_ps) json.seconds(step);
+  json.close(']').close('}');
 }
 
 void write_noise(const Result& r, JsonWriter& json) {
@@ -214,6 +223,13 @@ void write_first_weights(const FirstWeights& f, JsonWriter& json) {
   json.close(']').close('}');
 }
 
+void write_target(const LossTarget& t, JsonWriter& json) {
+  json.key("time_to_loss").open('{').key("loss").real(t.loss).key("mean_over_steps").integer(t.window);
+  json.key("reached").boolean(t.step >= 0);
+  if (t.step >= 0) json.key("step").integer(t.step).key("time_s").seconds(t.ps);
+  json.close('}');
+}
+
 void write_servers(const ParameterServers& p, JsonWriter& json) {
   json.key("parameter_servers").open('{').key("servers").integer(p.servers).key("workers").integer(p.workers);
   if (p.own_devices > 0) json.key("own_devices").integer(p.own_devices);
@@ -299,6 +315,7 @@ void write_answers(const Result& r, JsonWriter& json) {
   if (r.local_steps.known) write_local_steps(r.local_steps, json);
   if (r.first_weights.known) write_first_weights(r.first_weights, json);
   if (r.servers.known) write_servers(r.servers, json);
+  if (r.target.known) write_target(r.target, json);
   if (r.reinforcement.known) write_reinforcement(r.reinforcement, r.source != "measured", json);
 }
 

@@ -25,6 +25,7 @@ struct QueueGroup {
   std::string name;
   std::int64_t gpus = 1;
   bool grows = false;  // later rungs work longer
+  std::string batch;   // of a job with a scenario: what a step trains on, in words
   double step_s = 0, work_s = 0, copy_s = 0;
 };
 

@@ -1,4 +1,6 @@
 // The parts of result.json that not every result has, back into a Result; see answers.cpp.
+#include <cmath>
+
 #include "sim/result/json_reader.h"
 
 namespace rehearse::result {
@@ -53,7 +55,13 @@ void read_collectives(JsonReader& in, const Json& document, Result& r) {
     if (item.contains("path")) c.path = in.text(item, path, "path");
     c.channels = in.integer(item, path, "channels"), c.fidelity = in.text(item, path, "fidelity");
     c.count = in.integer(item, path, "count");
-    c.alone_ps = in.picoseconds(item, path, "alone_s"), c.mean_ps = in.picoseconds(item, path, "mean_s");
+    const bool performed = c.fidelity == "performed";
+    if (!performed || item.contains("mean_s")) c.mean_ps = in.picoseconds(item, path, "mean_s");
+    if (performed) {
+      r.collectives.push_back(std::move(c));
+      return;
+    }
+    c.alone_ps = in.picoseconds(item, path, "alone_s");
     c.coverage = in.text(item, path, "coverage");
     const Json& interval = in.array(item, path, "interval");
     if (interval.size() == 2 && interval[0].is_number() && interval[1].is_number())
@@ -66,6 +74,17 @@ void read_collectives(JsonReader& in, const Json& document, Result& r) {
 
 Quantiles read_quantiles(JsonReader& in, const Json& item, const std::string& path) {
   return {in.picoseconds(item, path, "p5"), in.picoseconds(item, path, "p50"), in.picoseconds(item, path, "p95")};
+}
+
+std::vector<double> read_numbers(JsonReader& in, const Json& object, const std::string& path, const char* key) {
+  std::vector<double> numbers;
+  for (const Json& item : in.array(object, path, key)) {
+    if (item.is_number() && std::abs(item.get<double>()) < 1e15)
+      numbers.push_back(item.get<double>());
+    else
+      in.fail(path + "." + key, fmt::format("expected numbers of usual size, found {}", item.dump()));
+  }
+  return numbers;
 }
 
 void read_samples(JsonReader& in, const Json& document, Result& r) {
@@ -83,6 +102,9 @@ void read_samples(JsonReader& in, const Json& document, Result& r) {
     const Json& share = in.object(breakdown, "samples.breakdown_s", kShareNames[i]);
     r.samples.breakdown_ps[i] = read_quantiles(in, share, fmt::format("samples.breakdown_s.{}", kShareNames[i]));
   }
+  if (!samples.contains("step_times_s")) return;  // of a version before
+  for (const double seconds : read_numbers(in, samples, "samples", "step_times_s"))
+    r.samples.of_samples_ps.push_back(std::llround(seconds * 1e12));
 }
 
 void read_noise(JsonReader& in, const Json& document, Result& r) {
@@ -235,15 +257,12 @@ void read_first_weights(JsonReader& in, const Json& document, Result& r) {
   }
 }
 
-std::vector<double> read_numbers(JsonReader& in, const Json& object, const std::string& path, const char* key) {
-  std::vector<double> numbers;
-  for (const Json& item : in.array(object, path, key)) {
-    if (item.is_number() && std::abs(item.get<double>()) < 1e15)
-      numbers.push_back(item.get<double>());
-    else
-      in.fail(path + "." + key, fmt::format("expected numbers of usual size, found {}", item.dump()));
-  }
-  return numbers;
+void read_target(JsonReader& in, const Json& document, Result& r) {
+  const std::string path = "time_to_loss";
+  const Json& from = in.object(document, "", path);
+  r.target = {true, in.number(from, path, "loss"), read_count(in, from, path, "mean_over_steps", 1)};
+  if (!in.boolean(from, path, "reached")) return;
+  r.target.step = read_count(in, from, path, "step", 1), r.target.ps = in.picoseconds(from, path, "time_s");
 }
 
 void read_servers(JsonReader& in, const Json& document, Result& r) {
@@ -337,6 +356,7 @@ void read_answers(JsonReader& in, const Json& document, Result& r) {
   if (document.contains("local_steps")) read_local_steps(in, document, r);
   if (document.contains("first_weights")) read_first_weights(in, document, r);
   if (document.contains("parameter_servers")) read_servers(in, document, r);
+  if (document.contains("time_to_loss")) read_target(in, document, r);
   if (document.contains("reinforcement")) read_reinforcement(in, document, r);
   if (document.contains("what_if"))
     for_objects(in, document, "", "what_if", [&](const Json& item, const std::string& path) {

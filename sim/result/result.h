@@ -139,6 +139,7 @@ struct Samples {
   Quantiles step_ps;
   std::int64_t least_ps = 0, most_ps = 0, mean_ps = 0;
   std::array<Quantiles, kShares> breakdown_ps{};
+  std::vector<std::int64_t> of_samples_ps;  // the step of each
 };
 
 // What noise costs in the sample reported, each by a simulation without it: `without_ps` is the step then.
@@ -322,6 +323,14 @@ struct LearningRate {
   std::int64_t global_batch = 0;
 };
 
+// Of a run that was to reach a loss: the mean of the last `window` steps' losses is at most `loss`.
+struct LossTarget {
+  bool known = false;
+  double loss = 0;
+  std::int64_t window = 1;
+  std::int64_t step = -1, ps = 0;  // of the training, and since the run began; step -1: it was not reached
+};
+
 // What must not be overlooked about a plan, in a sentence or a few for people.
 struct Note {
   std::string what;  // "uneven_stages"
@@ -385,6 +394,7 @@ struct Result {
   LocalSteps local_steps;
   FirstWeights first_weights;
   ParameterServers servers;
+  LossTarget target;
   Reinforcement reinforcement;
   std::vector<JobResult> jobs;  // the one that all else is about first; empty: it is alone
   // Not in result.json.
@@ -395,6 +405,8 @@ struct Result {
   // Recorded rank -> body -> op: of a transfer the other ranks that take part, as peers_text writes them.
   std::map<int, std::vector<std::vector<std::string>>> peers;
   std::map<int, std::vector<int>> micro_batch_of_slot;  // role -> slot -> micro-batch (-1 none)
+  std::vector<std::vector<std::int64_t>>
+      step_ends_ps;  // simulated, if recorded: by rank and step, since the first began
 };
 
 // Whether the share is one of the result's: exposed_input is where loading takes time.

@@ -7,6 +7,7 @@
 #include <array>
 #include <charconv>
 #include <cmath>
+#include <iterator>
 
 #include "sim/base/csv.h"
 #include "sim/base/diagnostics.h"
@@ -20,6 +21,7 @@ constexpr std::int64_t kMostRanks = 1 << 20, kMostSteps = std::int64_t{1} << 40;
 constexpr std::int64_t kMostHistoryPs = 9'000'000'000'000'000'000;  // 104 days
 constexpr double kMostSeconds = 9e6;                                // as JsonReader::is_time
 constexpr std::array<const char*, 6> kStepColumns = {"step", "rank", "loss", "end_s", "step_s", "compute_s"};
+constexpr std::size_t kOptionalFrom = 5;  // compute_s, which simulated runs lack
 enum class StepField : unsigned char { step, rank, loss, end, length, compute };
 
 class StepsReader {
@@ -49,7 +51,7 @@ class StepsReader {
     for (std::size_t c = 0; c < kStepColumns.size(); ++c) {
       for (std::size_t i = 0; i < columns_; ++i)
         if (rows_[i] == kStepColumns[c]) place_[c] = static_cast<int>(i);
-      if (place_[c] < 0)
+      if (place_[c] < 0 && c < kOptionalFrom)
         problems_.add({file_, 1, 1, "", fmt::format("there is no column '{}'", kStepColumns[c]),
                        "steps.csv of a result directory is expected"});
     }
@@ -77,8 +79,9 @@ class StepsReader {
     const auto which = number<std::int64_t>(StepField::step, 1, kMostSteps);
     const auto who = number<std::int64_t>(StepField::rank, 0, kMostRanks);
     const double value = number<double>(StepField::loss, -1e30, 1e30);
+    const bool shares = place_[kOptionalFrom] >= 0;
     const std::int64_t ends = picoseconds(StepField::end), took = picoseconds(StepField::length),
-                       computed = picoseconds(StepField::compute);
+                       computed = shares ? picoseconds(StepField::compute) : 0;
     const bool next = !out_.known() || who == 0;
     const std::int64_t expected =
         out_.known() ? out_.first_step + static_cast<std::int64_t>(out_.step_ps.size()) - (next ? 0 : 1) : which;
@@ -104,13 +107,16 @@ class StepsReader {
       most_ = -1;
     }
     rank_ = who;
+    out_.step_ps.back() = std::max(out_.step_ps.back(), took);
+    out_.end_ps.back() = std::max(out_.end_ps.back(), ends);
+    if (!shares) return;
     if (static_cast<std::size_t>(who) >= out_.computed.size()) out_.computed.push_back(0), out_.slowest.push_back(0);
     out_.computed[static_cast<std::size_t>(who)] += computed;
     if (computed > most_) most_ = computed, most_rank_ = who;
-    out_.step_ps.back() = std::max(out_.step_ps.back(), took);
-    out_.end_ps.back() = std::max(out_.end_ps.back(), ends);
   }
-  void close_step() { ++out_.slowest[static_cast<std::size_t>(most_rank_)]; }
+  void close_step() {
+    if (!out_.slowest.empty()) ++out_.slowest[static_cast<std::size_t>(most_rank_)];
+  }
 
   const std::string& file_;
   CsvReader rows_;
@@ -122,6 +128,21 @@ class StepsReader {
 };
 
 }  // namespace
+
+std::string simulated_step_table(const Result& r) {
+  if (r.step_ends_ps.empty()) return "";
+  constexpr std::int64_t kSecond = 1'000'000'000'000;
+  std::string out = "step,rank,loss,end_s,step_s\n";
+  std::size_t steps = r.step_ends_ps.front().size();
+  for (const auto& ends : r.step_ends_ps) steps = std::min(steps, ends.size());
+  for (std::size_t s = 0; s < steps; ++s)
+    for (std::size_t rank = 0; rank < r.step_ends_ps.size(); ++rank) {
+      const std::int64_t end = r.step_ends_ps[rank][s], took = end - (s == 0 ? 0 : r.step_ends_ps[rank][s - 1]);
+      fmt::format_to(std::back_inserter(out), "{},{},nan,{}.{:012},{}.{:012}\n", s + 1, rank, end / kSecond,
+                     end % kSecond, took / kSecond, took % kSecond);
+    }
+  return out;
+}
 
 StepHistory parse_steps_csv(const std::string& file, std::string_view text) {
   return StepsReader(file, text).read();
@@ -137,6 +158,11 @@ TimeToLoss time_to_loss(const StepHistory& history, double loss, std::int64_t wi
       return {history.first_step + static_cast<std::int64_t>(s), history.end_ps[s]};
   }
   return {};
+}
+
+LossTarget loss_target(const StepHistory& history, double loss) {
+  const TimeToLoss when = time_to_loss(history, loss, kLossWindow);
+  return {true, loss, kLossWindow, when.steps, when.ps};
 }
 
 }  // namespace rehearse::result

@@ -7,6 +7,8 @@
 #include <string_view>
 #include <vector>
 
+#include "sim/result/result.h"
+
 namespace rehearse::result {
 
 struct StepHistory {
@@ -14,11 +16,15 @@ struct StepHistory {
   std::vector<double> loss;            // by step, as all that follows but for ranks
   std::vector<std::int64_t> step_ps;   // of the slowest rank
   std::vector<std::int64_t> end_ps;    // since the run began, of the last rank
-  std::vector<std::int64_t> computed;  // by rank: ps of all steps
+  std::vector<std::int64_t> computed;  // by rank: ps of all steps; empty: not known (a simulated run)
   std::vector<std::int64_t> slowest;   // by rank: steps in which it computed longest, the lowest rank of several
 
   bool known() const { return !step_ps.empty(); }
 };
+
+// steps.csv of a simulated run, from Result::step_ends_ps: step, rank, loss (nan: nothing is trained), end_s, step_s;
+// "" if it has none. Where a step's time went is known of the last alone, and so not there.
+std::string simulated_step_table(const Result& r);
 
 // Throws InputError, with all problems up to a number of them.
 StepHistory parse_steps_csv(const std::string& file, std::string_view text);
@@ -30,5 +36,8 @@ struct TimeToLoss {
   std::int64_t ps = 0;
 };
 TimeToLoss time_to_loss(const StepHistory& history, double loss, std::int64_t window);
+// Losses of single steps scatter, as their batches do: a loss is reached by the mean of so many steps.
+inline constexpr std::int64_t kLossWindow = 10;
+LossTarget loss_target(const StepHistory& history, double loss);
 
 }  // namespace rehearse::result

@@ -79,10 +79,11 @@ engine::ServedWork work_of(const Prepared& prepared, const std::vector<std::vect
   work.consistency = plan.consistency, work.bound = plan.staleness, work.counted = static_cast<int>(plan.counted());
   work.iterations = iterations;
   // Where fewer were simulated all are alike from the last on.
-  work.compute = [&ends](int worker, std::int64_t iteration) {
+  work.compute = [&ends, overhead = plan.mode_overhead](int worker, std::int64_t iteration) {
     const std::vector<Time>& own = ends[static_cast<std::size_t>(worker)];
     const auto last = std::min(static_cast<std::size_t>(iteration), own.size() - 1);
-    return last == 0 ? own[0] : own[last] - own[last - 1];
+    const Time computed = last == 0 ? own[0] : own[last] - own[last - 1];
+    return overhead > 0 ? Time::from_seconds(computed.seconds() * (1 + overhead)) : computed;
   };
   const std::vector<std::int64_t> elements = elements_of(prepared);
   const std::int64_t pulled = program::size_of(values_type(s)),
@@ -277,6 +278,14 @@ void add_servers(const Prepared& prepared, const engine::Outcome& workers, const
   out.tokens_per_s = p.samples_per_s * static_cast<double>(s.model.reads_text() ? s.training.seq_len : std::int64_t{1});
   out.tokens_per_s_per_gpu = out.tokens_per_s / static_cast<double>(result::paid_devices(out));
   REHEARSE_CHECK(!workers.rank_step_ends.empty(), "no steps of workers");
+}
+
+void add_iteration_ends(const engine::ServedRun& run, result::Result& out) {
+  out.step_ends_ps.clear();
+  for (const auto& own : run.iterations) {
+    out.step_ends_ps.emplace_back();
+    for (const auto& iteration : own) out.step_ends_ps.back().push_back(iteration.ended.ps());
+  }
 }
 
 std::vector<account::ServerEvent> simulated_server_order(const plan::Scenario& scenario, const Options& options,

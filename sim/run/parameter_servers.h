@@ -27,6 +27,9 @@ engine::ServedRun run_servers(const Prepared& prepared, const engine::Outcome& w
 void add_servers(const Prepared& prepared, const engine::Outcome& workers, const engine::ServedRun& run,
                  result::Result& out);
 
+// When each worker's iterations ended, as Result::step_ends_ps has steps of ranks.
+void add_iteration_ends(const engine::ServedRun& run, result::Result& out);
+
 // What each server does, where each worker performs exactly so many iterations. Throws as simulate_scenario() does.
 std::vector<account::ServerEvent> simulated_server_order(const plan::Scenario& scenario, const Options& options,
                                                          int iterations);

@@ -233,7 +233,10 @@ void simulate_served(const Prepared& prepared, const plan::Scenario& scenario, c
   const int iterations = served_iterations(options);
   const engine::Outcome workers = simulate_workers(prepared, std::move(engine_options), iterations);
   add_outcome(workers, scenario, options, out);
-  add_servers(prepared, workers, run_servers(prepared, workers, iterations, sample), out);
+  engine::ServedRun run = run_servers(prepared, workers, iterations, sample);
+  add_servers(prepared, workers, run, out);
+  if (options.record) add_iteration_ends(run, out);
+  if (options.server_events != nullptr) *options.server_events = std::move(run.events);
 }
 
 // A step is the mean time of as many updates as make a global batch, and a sample's is a draw of all that is drawn.
@@ -279,7 +282,13 @@ void simulate_all(const Prepared& prepared, const plan::Scenario& scenario, cons
   }
   if (options.phase) options.phase("simulating");
   engine_options.progress = progress.one();
+  engine_options.rank_steps = options.record;
   const engine::Outcome outcome = prepared.simulate(engine_options);
+  engine_options.rank_steps = false;
+  for (const std::vector<Time>& ends : outcome.rank_step_ends) {
+    out.step_ends_ps.emplace_back();
+    for (const Time end : ends) out.step_ends_ps.back().push_back(end.ps());
+  }
   add_outcome(outcome, scenario, options, out);
   out.energy = energy_of(prepared, outcome);
   if (draws_machine(prepared, scenario)) widen(prepared.costs().device(), out);

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "sim/account/server_events.h"
 #include "sim/plan/scenario.h"
 #include "sim/result/result.h"
 
@@ -36,6 +37,9 @@ struct Options {
   // That have been started for the same scenario and options and share the simulations of samples, what-ifs and
   // counterfactuals; nullptr: this one does all.
   const Processes* processes = nullptr;
+  // Of a plan with parameter servers: filled with what each did, of the simulation that is reported; nullptr: it is
+  // not.
+  std::vector<account::ServerEvent>* server_events = nullptr;
   bool check = true;                                 // the static check (sim/program/static_check.h)
   std::function<void(double done)> progress;         // of the simulation
   std::function<void(std::string_view what)> phase;  // called when another part of the work before it begins

@@ -124,6 +124,7 @@ result::Samples sample(const Prepared& prepared, std::int64_t count, const Worke
   samples.least_ps = *std::min_element(steps.begin(), steps.end());
   samples.most_ps = *std::max_element(steps.begin(), steps.end());
   samples.mean_ps = mean(steps);
+  samples.of_samples_ps = std::move(steps);
   for (std::size_t s = 0; s < shares.size(); ++s) samples.breakdown_ps[s] = quantiles(std::move(shares[s]));
   return samples;
 }

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "sim/plan/scenario.h"
+#include "sim/run/goodput.h"
 #include "sim/run/prepared.h"
 #include "sim/run/run.h"
 #include "workloads.h"
@@ -77,6 +78,23 @@ double preparing_seconds(const std::string& name, const Assignments& assignments
   });
 }
 
+const std::string kWeeks = "llama3-405b-54-days";
+
+// Samples of the run of 54 days alone, on one thread, of a step as long as the simulated one.
+double weeks_seconds() {
+  const plan::Scenario s = scenario(kWeeks, {});
+  const run::Options options = plain_options();
+  const double step_s = Time::from_ps(run::simulate_scenario(s, options).step_time_ps).seconds();
+  run::GoodputOptions weeks;
+  weeks.days = 54, weeks.samples = 1000, weeks.threads = 1;
+  const std::int64_t devices = run::devices_of_host(s, kRoot);
+  return least_seconds([&] { run::goodput_of(s, step_s, devices, weeks); });
+}
+
+double weeks_step_seconds() {
+  return run_seconds(kWeeks, {}, true);
+}
+
 std::string time_text(double seconds) {
   if (seconds < 0) return "";
   if (seconds < 1e-3) return fmt::format("{:.0f} us", seconds * 1e6);
@@ -113,6 +131,9 @@ std::vector<Row> rows() {
        whole(kGpt3, {"cluster.gpus=102400", "cluster.overrides.fabric.units=640", "training.global_batch=153600"},
              true)},
       {"DeepSeek-V3, 2,048 H800, file to result", 0.1, "", -1, whole("deepseek-v3-2048xh800", {}, true)},
+      {"the same, every rank", -1, "", -1, whole("deepseek-v3-2048xh800", {}, false)},
+      {"54 days of 16,384 H100, 1,000 samples of failures", -1, "", -1, [] { return weeks_seconds(); }},
+      {"the same with the simulation of its step", -1, "", -1, [] { return weeks_seconds() + weeks_step_seconds(); }},
       {"Llama 3 405B, 16,384 H100: a step, folded", 0.05, "", -1,
        step("llama3-405b-54-days", {"plan.schedule=1f1b", "plan.chunks=1"}, true)},
       {"the same, every rank", 15, "", -1, step("llama3-405b-54-days", {"plan.schedule=1f1b", "plan.chunks=1"}, false)},

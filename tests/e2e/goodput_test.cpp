@@ -26,6 +26,15 @@ TEST(GoodputCommand, Llama3sInterruptionsAndEffectiveTime) {
   EXPECT_EQ(run(words).out, r.out);
 }
 
+// Kokolis et al. 2024 (arXiv 2410.21680) project 1.8 hours between failures of a job of 16,384 GPUs.
+TEST(GoodputCommand, RscsProjectionHasAFileOfItsOwn) {
+  const Outcome r = run({"goodput", "gpt3-175b-16384xa100-failures", "--samples", "50", "--json"});
+  ASSERT_EQ(r.status, 0) << r.err;
+  const Json j = Json::parse(r.out);
+  EXPECT_EQ(j["hosts"], 2048);
+  EXPECT_NEAR(j["mean_time_to_failure_s"].get<double>() / 3600, 1.8, 0.01);
+}
+
 TEST(GoodputCommand, ATableAndWhatItCosts) {
   const Outcome r = run({"goodput", "gpt3-175b-failures", "--tokens", "30B", "--samples", "50", "--price", "2"});
   ASSERT_EQ(r.status, 0) << r.err;

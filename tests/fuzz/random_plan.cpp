@@ -273,6 +273,7 @@ class Writer {
     if (c_.below(2) == 1) keys += "  server_devices: workers\n";
     const std::size_t consistency = c_.below(3);
     if (consistency == 1) keys += "  consistency: asynchronous\n";
+    if (c_.below(4) == 0) keys += "  mode_overhead: 0.25\n";
     if (consistency == 2) keys += fmt::format("  consistency: bounded\n  staleness: {}\n", c_.below(4));
     text.insert(text.find("plan:\n") + 6, keys);
     if (text.find("clip: ") == std::string::npos) text.insert(text.find("training: {") + 11, "clip: 0, ");

@@ -37,6 +37,14 @@ std::int64_t segments_of(std::int64_t count) {
 }
 
 // One call of a collective as one member makes it.
+bool goes_round(std::int64_t elements, std::int64_t members) {
+  return elements / members > kDirect;
+}
+// Sums of 16 bits are not passed on, which would round them at each member.
+bool sums_in_ring(std::int64_t elements, std::int64_t members, DType type) {
+  return goes_round(elements, members) && type == DType::f32;
+}
+
 class MemberCall {
  public:
   MemberCall(Wire& wire, const CollectiveCall& m)
@@ -51,9 +59,8 @@ class MemberCall {
   std::int64_t index() const { return index_; }
 
   // Leaves chunk `index` of the sum of every member's `in` in `own`, which may lie there in `in`.
-  // Sums of 16 bits are not passed on, which would round them at each member.
   void reduce_scatter(ReduceOp op, In in, Out own, std::int64_t elements) {
-    if (elements / size_ <= kDirect || in.type != DType::f32) return reduce_scatter_directly(op, in, own, elements);
+    if (!sums_in_ring(elements, size_, in.type)) return reduce_scatter_directly(op, in, own, elements);
     ring_reduce_scatter(op, static_cast<const float*>(in.data), static_cast<float*>(own.data), elements);
   }
   void ring_reduce_scatter(ReduceOp op, const float* in, float* own, std::int64_t elements) {
@@ -86,7 +93,7 @@ class MemberCall {
 
   // Chunk `index` of `whole` is there already; fetches the others.
   void all_gather(Out whole, std::int64_t elements) {
-    if (elements / size_ <= kDirect) return all_gather_directly(whole, elements);
+    if (!goes_round(elements, size_)) return all_gather_directly(whole, elements);
     std::vector<Transfers> incoming(static_cast<std::size_t>(size_ - 1));
     for (std::int64_t step = 0; step < size_ - 1; ++step)
       receive_chunk(previous(), kGather + step, whole, part(elements, index_ - 1 - step),
@@ -293,6 +300,25 @@ class GlooCommunicator : public Communicator {
 
   Arrival all_to_all_parts(const CollectiveCall& m, In in, Out out, const Parts& parts) override {
     return perform(m, [&](MemberCall& call) { call.all_to_all_parts(in, out, parts); });
+  }
+
+  std::string_view way(program::CollectiveKind kind, std::int64_t elements, std::int64_t members,
+                       DType type) const override {
+    using Kind = program::CollectiveKind;
+    const bool round = goes_round(elements, members), sums = sums_in_ring(elements, members, type);
+    switch (kind) {
+      case Kind::all_reduce:
+        if (elements <= kDirect) return "direct";
+        return sums == round ? (round ? "ring" : "direct") : "direct, ring";
+      case Kind::reduce_scatter:
+        return sums ? "ring" : "direct";
+      case Kind::all_gather:
+        return round ? "ring" : "direct";
+      case Kind::broadcast:
+        return "chain";
+      default:
+        return "direct";
+    }
   }
 
   // A message is its elements and the time at which it was posted.

@@ -86,6 +86,12 @@ class LocalCommunicator : public Communicator {
  public:
   LocalCommunicator(int rank, std::shared_ptr<Shared> shared) : rank_(rank), shared_(std::move(shared)) {}
 
+  // Each reads all others' buffers, and adds up its own share.
+  std::string_view way(program::CollectiveKind /*kind*/, std::int64_t /*elements*/, std::int64_t /*members*/,
+                       program::DType /*type*/) const override {
+    return "local";
+  }
+
   Arrival all_reduce(const CollectiveCall& m, program::ReduceOp op, In in, Out out, std::int64_t elements) override {
     return call_together(m, in, out, elements, [&](MemberCall& v) {
       const Share share = share_of(elements, m.members.size(), v.index);

@@ -245,6 +245,23 @@ Arrival MpiCommunicator::all_reduce(const CollectiveCall& m, program::ReduceOp o
   return call.leave();
 }
 
+std::string_view MpiCommunicator::way(program::CollectiveKind kind, std::int64_t elements, std::int64_t members,
+                                      program::DType /*type*/) const {
+  using Kind = program::CollectiveKind;
+  switch (kind) {
+    case Kind::all_reduce:
+      return members * elements <= kSmall ? "MPI all-gather" : "MPI all-to-all, all-gather";
+    case Kind::all_gather:
+      return "MPI all-gather";
+    case Kind::broadcast:
+      return "MPI broadcast";
+    case Kind::reduce:
+      return "MPI gather";
+    default:
+      return "MPI all-to-all";
+  }
+}
+
 Arrival MpiCommunicator::all_gather(const CollectiveCall& m, In in, Out out, std::int64_t elements) {
   ProcessGroup& r = group(m);
   GroupCall call(*this, r, m.sequence);

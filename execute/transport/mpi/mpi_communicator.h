@@ -44,6 +44,9 @@ class MpiCommunicator : public Communicator {
   Arrival all_to_all(const CollectiveCall& m, kernels::In in, kernels::Out out, std::int64_t elements) override;
   Arrival all_to_all_parts(const CollectiveCall& m, kernels::In in, kernels::Out out, const Parts& parts) override;
   Arrival exchange(std::span<const Message> messages) override;
+  // By which of MPI's collectives; their algorithms are the library's choice.
+  std::string_view way(program::CollectiveKind kind, std::int64_t elements, std::int64_t members,
+                       program::DType type) const override;
 
   // Waits until every rank of the world has come here.
   Arrival barrier();

@@ -183,6 +183,7 @@ std::string dump(const Scenario& s) {
                      p.outer_momentum);
   out += fmt::format(" {} {} {} {} {}", p.servers, static_cast<int>(p.server_devices), static_cast<int>(p.consistency),
                      p.staleness, p.backup_workers);
+  out += fmt::format(" {}", p.mode_overhead);
   out += fmt::format(" {} {}", s.cluster.gpudirect, static_cast<int>(s.training.first_weights));
   const Training& t = s.training;
   out += fmt::format(" | {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {}", t.global_batch, t.seq_len,

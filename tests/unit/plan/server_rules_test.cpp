@@ -49,6 +49,7 @@ TEST(ServerRules, WhatCannotBeIsSaidInWords) {
   };
   only(without("consistency: bounded"), "who waits for whom differs with parameter servers alone");
   only(without("backup_workers: 2"), "collectives wait for every rank");
+  only(without("mode_overhead: 0.1"), "is of workers of parameter servers");
 }
 
 TEST(ServerRules, ABatchIsOfTheWorkersThatCount) {

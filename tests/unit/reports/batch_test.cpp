@@ -41,6 +41,13 @@ TEST(Batch, IsNotGuessedWhereTheKeysDoNotSay) {
   EXPECT_EQ(batch_of(r).global(), 0);
 }
 
+TEST(Batch, OfReinforcementLearningIsOfAStepsUpdates) {
+  result::Result r = stored().result;
+  r.reinforcement.known = true, r.reinforcement.prompts = 512, r.reinforcement.samples = 16;
+  r.reinforcement.updates = 4, r.scenario["training.global_batch"] = "2048";
+  EXPECT_EQ(batch_text(r), "8,192 sequences a step = 512 prompts x 16 samples, in 4 updates of 2,048");
+}
+
 TEST(Batch, StandsInEveryTableThatNamesAPlan) {
   const auto simulated = stored(), measured = stored("measured");
   EXPECT_TRUE(has(unwrapped(summary(simulated.result)), std::string("batch: ") + kWords)) << summary(simulated.result);

@@ -10,6 +10,8 @@
 #include "reports/html/errors.h"
 #include "reports/html/figures.h"
 #include "reports/html/history.h"
+#include "reports/html/plan.h"
+#include "reports/html/plan_links.h"
 #include "reports/html/text.h"
 #include "reports/html/words.h"
 #include "stored.h"
@@ -279,6 +281,40 @@ TEST(HtmlFigures, LossesThatAreNoNumbersAreLeftOut) {
   s.result.loss = {4, std::numeric_limits<double>::quiet_NaN(), 2};
   const std::string figure = html::loss_figure({s}, {"a"});
   EXPECT_TRUE(has(figure, "points=\"60,10 1080,210 \"")) << figure;
+  EXPECT_FALSE(has(figure, "Loss against time"));
+  // By the ends of steps, not by so many medians: the second of three ends after a quarter of the time.
+  s.result.loss = {4, 3, 2};
+  s.history.loss = {4, 3, 2}, s.history.step_ps.assign(3, kMicrosecond);
+  s.history.end_ps = {0, kMicrosecond, 4 * kMicrosecond};
+  const std::string both = html::loss_figure({s}, {"a"});
+  EXPECT_TRUE(has(both, "points=\"60,10 570,110 1080,210 \"")) << both;
+  EXPECT_TRUE(has(both, "points=\"60,10 315,110 1080,210 \"")) << both;
+}
+
+// Bytes of a step by group, the legs of messages by direction, and the links that carry them.
+TEST(HtmlPlan, WhatJoinsTheRanksHasBytesAndLinks) {
+  auto s = stored();
+  const auto moved = [&s](int stage, const char* kind, const char* shape, const char* group, std::int64_t bytes) {
+    s.texts.push_back({stage, "body", kind, group, kind, "forward", shape, "", group, 2, bytes, 0, {}, {}});
+    s.ops.push_back({stage == 0 ? 0 : 4, 1, 2, 0, static_cast<std::uint32_t>(s.texts.size() - 1), 0, 1, 0});
+  };
+  moved(0, "all_reduce", "elements=1 f32", "tensor", 2'000'000);
+  moved(0, "all_reduce", "elements=1 f32", "tensor", 3'000'000);
+  moved(0, "reduce_scatter", "elements=1 f32", "data", 7'000'000);
+  moved(0, "send", "send pipeline+1 elements=1 bf16", "pipeline", 4'000);
+  moved(0, "exchange of send and receive", "send pipeline+1 receive pipeline+1 elements=1", "pipeline", 2'000);
+  moved(1, "send", "send pipeline-1 elements=1 bf16", "pipeline", 6'000);
+  result::LinkUse nic;
+  nic.kind = "nic", nic.users = {{"data reduce_scatter", 1}, {"pipeline send", 1}};
+  s.result.links.known = true, s.result.links.busiest = {nic};
+  const auto grid = html::plan_grid(s.result);
+  ASSERT_TRUE(grid);
+  const std::string figure = html::plan_links_figure(s, *grid);
+  for (const char* words : {"Data: 2 replicas", "Model: each layer over 2 ranks", "Pipeline: 2 stages",
+                            "all-reduce of 5 MB", "reduce-scatter of 7 MB", "5 kB down, 6 kB up", "over nic"})
+    EXPECT_TRUE(has(figure, words)) << words << "\n" << figure;
+  s.ops.clear();
+  EXPECT_EQ(html::plan_links_figure(s, *grid), "");
 }
 
 // Of long runs two steps are a point, at the second of them; a resumed run's times are since its own first step.
@@ -289,11 +325,11 @@ TEST(HtmlHistory, EndsAtTheLastStepAndSaysFromWhichOnItCounts) {
   s.history.step_ps.assign(1500, kMicrosecond);
   for (std::int64_t step = 1; step <= 1500; ++step) s.history.end_ps.push_back(step * kMicrosecond);
   s.history.computed = {kMicrosecond}, s.history.slowest = {1500};
-  const std::string late = html::history_section({s}, {"a"});
+  const std::string late = html::history_section({s}, {"a"}, {});
   EXPECT_TRUE(has(late, ">step 102<") && has(late, ">step 1600<")) << late;
   EXPECT_TRUE(has(late, " since step 101")) << late;
   s.history.first_step = 1;
-  EXPECT_FALSE(has(html::history_section({s}, {"a"}), "since step"));
+  EXPECT_FALSE(has(html::history_section({s}, {"a"}, {}), "since step"));
 }
 
 // 1.0 and 1.08 us a rank are 4% from their median, 1.0 and 1.2 us 9%.
@@ -302,9 +338,9 @@ TEST(HtmlHistory, TheMedianOfTwoRanksLiesBetweenThem) {
   s.history.step_ps.assign(2, kMicrosecond), s.history.end_ps = {kMicrosecond, 2 * kMicrosecond};
   s.history.slowest = {0, 2};
   s.history.computed = {kMicrosecond, 1'080'000};
-  EXPECT_FALSE(has(html::history_section({s}, {"a"}), "the straggler"));
+  EXPECT_FALSE(has(html::history_section({s}, {"a"}, {}), "the straggler"));
   s.history.computed = {kMicrosecond, 1'200'000};
-  const std::string section = html::history_section({s}, {"a"});
+  const std::string section = html::history_section({s}, {"a"}, {});
   EXPECT_TRUE(has(section, "the straggler, 1.09 times the median")) << section;
 }
 

@@ -74,17 +74,21 @@ TEST(Ledger, WhatCannotBeComparedSaysWhy) {
 }
 
 TEST(Ledger, FilesHaveTheirColumnsAndSchema) {
-  const std::vector<LedgerRow> rows = {compare(measured("iter_time_s", 16, "s"), step_of_20_s()),
+  result::Result r = step_of_20_s();
+  r.scenario["plan.micro_batch"] = "1", r.scenario["plan.micro_batches"] = "4", r.scenario["plan.data"] = "2";
+  const std::vector<LedgerRow> rows = {compare(measured("iter_time_s", 16, "s"), r),
                                        unused(measured("loss", 1, ""), "no, never")};
   EXPECT_EQ(ledger_csv(rows),
-            "id,used,reason,metric,measured,predicted,error,low,high,coverage\n"
-            "x,true,,iter_time_s,16.0,20.0,0.25,16.0,25.0,75% exact 25% interpolated\n"
-            "x,false,\"no, never\",loss,1.0,,,,,\n");
+            "id,used,reason,metric,measured,predicted,error,low,high,coverage,global_batch\n"
+            "x,true,,iter_time_s,16.0,20.0,0.25,16.0,25.0,75% exact 25% interpolated,8\n"
+            "x,false,\"no, never\",loss,1.0,,,,,,\n");
   const auto json = nlohmann::json::parse(ledger_json(rows));
   EXPECT_EQ(json["schema"], "rehearse.ledger/1");
   EXPECT_EQ(json["rows"][0]["error"], 0.25);
   EXPECT_EQ(json["rows"][0]["coverage"]["exact"], 0.75);
   EXPECT_TRUE(json["rows"][1]["predicted"].is_null());
+  EXPECT_EQ(json["rows"][0]["global_batch"], 8);
+  EXPECT_FALSE(json["rows"][1].contains("global_batch"));
 }
 
 TEST(Ledger, SummaryCountsWhatWasUsed) {

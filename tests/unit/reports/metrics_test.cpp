@@ -35,6 +35,19 @@ TEST(Metrics, OfModulesLossesAreApart) {
       << text;
 }
 
+// Buckets count all that is no older.
+TEST(Metrics, StalenessIsAHistogram) {
+  const std::string text = prometheus_text({.scenario = "S", .staleness = {3, 0, 5}});
+  for (const char* line :
+       {"# TYPE rehearse_staleness_updates histogram", "rehearse_staleness_updates_bucket{scenario=\"S\",le=\"0\"} 3",
+        "rehearse_staleness_updates_bucket{scenario=\"S\",le=\"1\"} 3",
+        "rehearse_staleness_updates_bucket{scenario=\"S\",le=\"2\"} 8",
+        "rehearse_staleness_updates_bucket{scenario=\"S\",le=\"+Inf\"} 8",
+        "rehearse_staleness_updates_sum{scenario=\"S\"} 10", "rehearse_staleness_updates_count{scenario=\"S\"} 8"})
+    EXPECT_NE(text.find("\n" + std::string(line) + "\n"), std::string::npos) << line << "\n" << text;
+  EXPECT_EQ(prometheus_text({.scenario = "S"}).find("staleness"), std::string::npos);
+}
+
 // After the first step, within which ranks start.
 TEST(Metrics, OfNoWholeStepThereAreNoRates) {
   const std::string text = prometheus_text({.scenario = "GPT", .step = 1, .steps = 20, .loss = 5.5});

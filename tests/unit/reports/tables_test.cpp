@@ -175,6 +175,20 @@ TEST(LimitedBy, RecomputationIsNamed) {
   EXPECT_NE(limited_by(r).find("20.0% of their FLOPs recomputation"), std::string::npos) << limited_by(r);
 }
 
+// One of five workers is spare: a fifth of what is computed is given up, and nothing is computed twice.
+TEST(LimitedBy, IterationsThatAreGivenUpAreNoRecomputation) {
+  Result r = compute_bound();
+  r.hardware_flops = 4e18;
+  r.servers.known = true, r.servers.workers = 5, r.servers.backup_workers = 1;
+  EXPECT_NE(limited_by(r).find("20.0% of their FLOPs iterations that are given up (backup workers);"),
+            std::string::npos)
+      << limited_by(r);
+  EXPECT_EQ(limited_by(r).find("recomputation"), std::string::npos) << limited_by(r);
+  r.hardware_flops = 5e18;  // of which 1e18 are given up, and 0.8e18 done again
+  EXPECT_NE(limited_by(r).find("given up (backup workers), 16.0% of their FLOPs recomputation"), std::string::npos)
+      << limited_by(r);
+}
+
 TEST(LimitedBy, BubbleWhenItIsLarge) {
   EXPECT_EQ(limited_by(example({{Share::compute, 60}, {Share::bubble, 35}, {Share::exposed_data, 5}})),
             "Pipeline bubble: 35.0% of the step stages wait for work from other stages.");

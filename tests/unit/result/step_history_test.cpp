@@ -46,6 +46,20 @@ TEST(StepHistory, SaysWhenALossWasReached) {
   EXPECT_EQ(time_to_loss(h, 100, 4).steps, -1) << "no window of four steps";
 }
 
+TEST(StepHistory, ASimulationsStepsReadBackWithoutShares) {
+  constexpr std::int64_t kSecond = 1'000'000'000'000;
+  Result r;
+  EXPECT_EQ(simulated_step_table(r), "");
+  r.step_ends_ps = {{kSecond, 3 * kSecond}, {2 * kSecond, 3 * kSecond + 1}};
+  const std::string table = simulated_step_table(r);
+  EXPECT_EQ(table.substr(0, table.find('\n')), "step,rank,loss,end_s,step_s");
+  const StepHistory h = parse_steps_csv("steps.csv", table);
+  EXPECT_EQ(h.step_ps, (std::vector<std::int64_t>{2 * kSecond, 2 * kSecond})) << "of the slowest rank";
+  EXPECT_EQ(h.end_ps, (std::vector<std::int64_t>{2 * kSecond, 3 * kSecond + 1}));
+  EXPECT_TRUE(h.computed.empty());
+  EXPECT_FALSE(loss_target(h, 1).step >= 0) << "nothing is trained";
+}
+
 TEST(StepHistory, RefusesWhatIsNone) {
   EXPECT_EQ(steps_refused("a,b\n1,2\n").substr(0, 31), "1: : there is no column 'step'");
   EXPECT_EQ(steps_refused(kStepsHeading + "1,0,x,1,1,1\n"),
