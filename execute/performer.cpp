@@ -26,6 +26,7 @@
 #include "execute/servers/parameter_servers.h"
 #include "execute/servers/server_order.h"
 #include "execute/servers/server_process.h"
+#include "execute/servers/server_state.h"
 #include "execute/timeline.h"
 #include "kernels/device_state.h"
 #include "sim/account/first_weights.h"
@@ -297,6 +298,7 @@ result::FirstWeights first_weights_of(const Run& run, const std::vector<RankRepo
 void add_use(const CheckpointUse& one, CheckpointUse& all) {
   all.written = std::max(all.written, one.written);
   all.bytes += one.bytes;
+  all.all_bytes += one.all_bytes;
   all.stall_s = std::max(all.stall_s, one.stall_s);
   all.write_s = std::max(all.write_s, one.write_s);
 }
@@ -458,6 +460,17 @@ void check_run(const plan::Scenario& scenario, const program::Program& program, 
 
 namespace {
 
+// What all ranks keep, or all parameter servers, where they do.
+std::vector<RankState> all_states(const Run& run) {
+  std::vector<RankState> all;
+  if (run.scenario.plan.served())
+    for (int server = 0; server < static_cast<int>(run.scenario.plan.servers); ++server)
+      all.push_back(server_rank_state(run.scenario, run.timeline(0), server));
+  else
+    for (int rank = 0; rank < run.grid.ranks(); ++rank) all.emplace_back(run.timeline(rank), run.grid, rank);
+  return all;
+}
+
 // In a process that performs a parameter server; the root has the outcome.
 std::optional<Outcome> perform_server(Run& run) {
   ServerProcess server(run);
@@ -497,6 +510,7 @@ std::optional<Outcome> perform(const plan::Scenario& scenario, const program::Pr
     checkpoints.emplace(scenario, options, world);
     if (!scenario.plan.served())
       for (const int rank : world.here()) checkpoints->add(rank, RankState(run.timeline(rank), grid, rank));
+    if (options.checkpoint.kind == CheckpointKind::full) checkpoints->put_together(all_states(run));
     run.checkpoints = &*checkpoints;
     run.first_step = checkpoints->first_step();
   }

@@ -132,7 +132,7 @@ void SavedRanks::index() {
                      [](const Part& a, const Part& b) { return a.run->global < b.run->global; });
 }
 
-void SavedRanks::restore(const RankState& state, const RankMemory& memory, bool same_plan) {
+const StateFile* SavedRanks::restore(const RankState& state, const RankMemory& memory, bool same_plan) {
   const std::lock_guard lock(mutex_);
   const StateHeader& own = state.header();
   if (same_plan) {
@@ -140,12 +140,13 @@ void SavedRanks::restore(const RankState& state, const RankMemory& memory, bool 
     if (saved.header().buffers == own.buffers) {
       for (const StateBuffer& b : own.buffers)
         saved.read(b.offset, b.elements * size_of(b.type), state.at(memory, b.offset));
-      return;
+      return &saved;
     }
   }
   index();
   for (const StateTensor& tensor : own.tensors) restore_tensor(tensor, state, memory);
   for (const std::size_t buffer : state.whole_buffers()) restore_buffer(own.buffers[buffer], state, memory);
+  return nullptr;
 }
 
 // Of several ranks that hold the same part, the first.

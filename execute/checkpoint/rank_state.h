@@ -58,8 +58,8 @@ class SavedRanks {
   // file. Otherwise its parameters and their states are put together of the files that have parts of them; parts beyond
   // the whole that was saved (a vocabulary padded otherwise) stay as they are. Throws InputError, naming the file: not
   // whole, or of what this rank keeps something is in no file or cannot be cut (codes of 8-bit moments, scales of 8-bit
-  // products).
-  void restore(const RankState& state, const RankMemory& memory, bool same_plan);
+  // products). The file, if what was read is all of it and nothing else: the rank's own.
+  const StateFile* restore(const RankState& state, const RankMemory& memory, bool same_plan);
 
  private:
   struct Part {

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <charconv>
@@ -77,6 +78,7 @@ class Starts {
                                     why_, counted(std::max(0, members_.present())), run_.range.least));
     ranks_ = *ranks;
     wanted_at_.reset();
+    ask_for_none();
     if (starts > 0)
       run_.note(fmt::format("rehearse: {}\nrehearse: note: going on from step {} with {} of {}", why_,
                             last_checkpoint_before(run_.folder, run_.steps), ranks_, counted(members_.present())));
@@ -94,12 +96,21 @@ class Starts {
         return;
       }
       wanted_at_.reset();
-      if (ranks != ranks_) wanted_at_ = last_checkpoint(run_.folder);
+      if (ranks != ranks_) {
+        wanted_at_ = last_checkpoint(run_.folder);
+        ask_for_checkpoint();
+      } else {
+        ask_for_none();
+      }
     }
     if (!wanted_at_) return;
     const std::int64_t step = last_checkpoint(run_.folder);
     if (step > *wanted_at_ && step < run_.steps) throw RanksChange{};
   }
+
+  // At the end of the next step that all ranks can end with it (asked_now.h).
+  void ask_for_checkpoint() const { std::ofstream(run_.folder + "/" + kNowFile); }
+  void ask_for_none() const { ::unlink((run_.folder + "/" + kNowFile).c_str()); }
 
   void after(const RankFailure& failure) {
     if (end_signal() != 0) throw failure;
