@@ -144,9 +144,12 @@ bool checkpoint_due(const Options& options, std::int64_t steps_done) {
 }
 
 Manifest manifest_of_run(const plan::Scenario& scenario, const Options& options, std::int64_t step) {
-  return {
-      step, options.steps, data_trained_on(scenario, options), keys_of(scenario, false), keys_of(scenario, true), {},
-      {}};
+  Manifest m;
+  m.step = step, m.steps = options.steps;
+  m.data = data_trained_on(scenario, options);
+  m.trained = keys_of(scenario, false), m.plan = keys_of(scenario, true);
+  m.kind = options.checkpoint.kind;
+  return m;
 }
 
 Checkpoints::Checkpoints(const plan::Scenario& scenario, const Options& options, World& world)
@@ -283,7 +286,6 @@ void Checkpoints::write_manifest_of(std::int64_t step, const TrainingLosses& los
   const std::string checkpoint = checkpoint_path(wish_.folder, step);
   Manifest m = manifest_of_run(scenario_, options_, step);
   m.losses = losses.until(step);
-  m.kind = wish_.kind;
   if (wish_.kind == CheckpointKind::full) {
     whole_->put_together(checkpoint, step);
     m.files.push_back(state_file_facts(checkpoint, kWholeFile));
