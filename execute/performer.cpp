@@ -372,9 +372,14 @@ Outcome outcome_of(const Run& run, const std::vector<std::string>& reports, Trai
   return outcome;
 }
 
-void check_checkpoints(const Options& options) {
+void check_checkpoints(const plan::Scenario& scenario, const Options& options) {
   if (options.checkpoint.any() && options.maker != nullptr)
     throw InputError(Diagnostic{"--checkpoint", 0, 0, "", "ranks on GPUs write no checkpoints yet", "--device cpu"});
+  if (!options.checkpoint.any() || options.checkpoint.kind != CheckpointKind::full) return;
+  if (const auto kept = kept_by_rank(scenario))
+    throw InputError(Diagnostic{"--checkpoint-kind", 0, 0, "",
+                                fmt::format("{}: there is no whole of {}", kept->what, kept->it),
+                                "sharded, incremental, or " + kept->instead});
 }
 
 // Servers are threads beside the ranks', or processes beside theirs.
@@ -441,7 +446,7 @@ std::vector<Timeline> make_timelines(const program::Program& program, const plan
 void check_run(const plan::Scenario& scenario, const program::Program& program, const Options& options,
                std::span<const int> ranks) {
   check_performable(scenario, options.steps);
-  check_checkpoints(options);
+  check_checkpoints(scenario, options);
   check_server_placement(scenario, options, nullptr);
   const plan::RankGrid grid = scenario.grid();
   check_program(program, grid);
@@ -489,7 +494,7 @@ std::optional<Outcome> perform_server(Run& run) {
 std::optional<Outcome> perform(const plan::Scenario& scenario, const program::Program& program, const Options& options,
                                World& world) try {
   check_performable(scenario, options.steps);
-  check_checkpoints(options);
+  check_checkpoints(scenario, options);
   const plan::RankGrid grid = scenario.grid();
   check_server_placement(scenario, options, &world);
   check_program(program, grid);

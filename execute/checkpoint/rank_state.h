@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,7 @@
 #include "execute/rank/rank_memory.h"
 #include "execute/timeline.h"
 #include "sim/plan/rank_grid.h"
+#include "sim/plan/scenario.h"
 
 namespace rehearse::execute {
 
@@ -46,6 +48,14 @@ class RankState {
   std::vector<std::int64_t> memory_;  // by buffer: its place
   std::vector<std::size_t> whole_;
 };
+
+// What is each rank's own, of which no rank of another grid has a place, nor one file for all of them.
+struct KeptByRank {
+  std::string what, instead;  // a sentence, keys that leave it out
+  std::string it = "it";      // or them
+};
+// The first of it, of a plan that keeps any.
+std::optional<KeptByRank> kept_by_rank(const plan::Scenario& scenario);
 
 // A checkpoint that ranks go on from. Safe for several threads.
 class SavedRanks {
