@@ -7,9 +7,11 @@
 #include <charconv>
 #include <cmath>
 #include <filesystem>
+#include <fstream>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <regex>
+#include <sstream>
 
 #include "sim/base/diagnostics.h"
 #include "sim/base/document.h"
@@ -162,9 +164,10 @@ void write_manifest(const std::string& checkpoint, const Manifest& m) {
   result::write_output(checkpoint + "/" + kManifestFile, j.dump(1) + "\n");
 }
 
-Manifest read_manifest(const std::string& checkpoint) {
+namespace {
+
+Manifest parse_manifest(const std::string& checkpoint, const std::string& text) {
   const std::string file = checkpoint + "/" + kManifestFile;
-  const std::string text = read_text_file(file);
   try {
     ManifestJson j = ManifestJson::parse(text);
     if (!j.is_object() || j.value("schema", "") != kManifestKind) refuse_manifest(file, "is no checkpoint's manifest");
@@ -185,6 +188,19 @@ Manifest read_manifest(const std::string& checkpoint) {
   } catch (const std::exception& error) {
     refuse_manifest(file, fmt::format("cannot be read: {}", error.what()));
   }
+}
+
+// No input of the command (sim/base/input_files.h), which may yet write it anew. Throws InputError.
+std::set<std::int64_t> bases_of(const std::string& checkpoint) {
+  std::ostringstream text;
+  text << std::ifstream(checkpoint + "/" + kManifestFile).rdbuf();
+  return parse_manifest(checkpoint, text.str()).bases;
+}
+
+}  // namespace
+
+Manifest read_manifest(const std::string& checkpoint) {
+  return parse_manifest(checkpoint, read_text_file(checkpoint + "/" + kManifestFile));
 }
 
 std::vector<std::int64_t> checkpoints_in(const std::string& folder) {

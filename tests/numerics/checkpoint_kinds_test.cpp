@@ -99,7 +99,7 @@ Assignments with(Assignments plan, const Assignments& more) {
 const std::string kMoe =
     "rehearse: 1\n"
     "model: {family: moe, layers: 2, hidden: 32, heads: 4, expert_ffn_hidden: 48, vocab: 250, max_seq_len: 16, "
-    "experts: 4, "
+    "experts: 4, capacity_factor: 1.5, "
     "experts_per_token: 2}\n" +
     kTraining;
 // A DLRM, of whose tables few rows are looked up in a step.
