@@ -229,7 +229,7 @@ void keep_last_checkpoints(const std::string& folder, int keep) {
   std::set<std::int64_t> needed;
   try {
     std::for_each(first_kept, steps.end(),
-                  [&](std::int64_t step) { needed.merge(read_manifest(folder + "/" + checkpoint_name(step)).bases); });
+                  [&](std::int64_t step) { needed.merge(bases_of(folder + "/" + checkpoint_name(step))); });
   } catch (const InputError&) {
     return;
   }

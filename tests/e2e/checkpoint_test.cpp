@@ -41,7 +41,7 @@ TEST(Checkpoint, WhatDoesNotFitTogetherIsRefused) {
   };
   refused({"--every", "2"}, "--every requires --checkpoint");
   refused({"--checkpoint-kind", "full"}, "--checkpoint-kind requires --checkpoint");
-  refused({"--checkpoint", folder / "none", "--checkpoint-kind", "whole"}, "sharded, full, incremental");
+  refused({"--checkpoint", folder / "none", "--checkpoint-kind", "whole"}, "whole not in {sharded,full,incremental}");
   refused({"--checkpoint", folder / "none", "--checkpoint-kind", "full", "--set", "training.moments=int8"},
           "--checkpoint-kind: error: ");
   refused({"--checkpoint", folder / "none", "--resume"}, "has no checkpoint to resume");
