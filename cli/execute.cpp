@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "cli/checkpoint_options.h"
 #include "cli/commands.h"
 #include "cli/console.h"
 #include "cli/event_file.h"
@@ -484,21 +485,7 @@ void add_execute(CLI::App& app, Action& action) {
   command->add_option("--interface", a->placement.interface, "Network interface of gloo and nccl, as eth0")
       ->check(not_empty())
       ->type_name("NAME");
-  CLI::Option* checkpoint =
-      command->add_option("--checkpoint", a->checkpoint.folder, "Write checkpoints there, to be resumed from")
-          ->check(not_empty())
-          ->type_name("DIR");
-  CLI::Option* every =
-      command->add_option("--every", a->checkpoint.every, "A checkpoint every N steps; without: at the end")
-          ->check(between(1, kMaxSteps))
-          ->needs(checkpoint)
-          ->type_name("N");
-  command->add_option("--keep", a->checkpoint.keep, "Keep the last K checkpoints (default all)")
-      ->check(between(1, kMaxSteps))
-      ->needs(checkpoint)
-      ->type_name("K");
-  command->add_flag("--async", a->checkpoint.background, "Write checkpoints while training goes on")->needs(checkpoint);
-  command->add_flag("--resume", a->checkpoint.resume, "Go on from the last checkpoint")->needs(checkpoint);
+  const auto [checkpoint, every] = add_checkpoint_options(*command, a->checkpoint, kMaxSteps);
   command->add_option("--max-restarts", a->placement.max_restarts, "After a failure start again, so often")
       ->check(between(1, 1'000'000))
       ->needs(checkpoint)

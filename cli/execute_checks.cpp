@@ -38,6 +38,8 @@ void check_learning_options(const ExecuteArguments& a) {
   execute::refuse_launcher("execute of reinforcement learning");
   refuse_if(!a.placement.ranks.empty() && a.placement.ranks != "local", "--ranks", "ranks are threads");
   refuse_if(a.placement.device == "cuda", "--device", "ranks are on the CPU");
+  refuse_if(a.checkpoint.kind != execute::CheckpointKind::sharded, "--checkpoint-kind",
+            "checkpoints are of each rank what it keeps");
   refuse_if(a.checkpoint.background, "--async", "checkpoints are written between steps");
   refuse_if(!a.elastic.empty(), "--elastic", "ranks do not come and go");
   refuse_if(a.baseline, "--baseline", "there is no comparison with one rank");

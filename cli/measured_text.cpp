@@ -57,8 +57,12 @@ std::string checkpoints(const execute::Outcome& outcome) {
   const auto each = [&c](double seconds) {
     return format_time(Time::from_seconds(seconds / static_cast<double>(c.written)));
   };
+  const std::string bytes =
+      c.all_bytes == c.written * c.bytes
+          ? "of " + format_bytes(Bytes(c.bytes))
+          : fmt::format("with {} in all, {} the last,", format_bytes(Bytes(c.all_bytes)), format_bytes(Bytes(c.bytes)));
   return fmt::format(
-      "{} of {} written{}; for each, ranks stood still {}, writing took {}", c.written, format_bytes(Bytes(c.bytes)),
+      "{} {} written{}; for each, ranks stood still {}, writing took {}", c.written, bytes,
       outcome.first_step > 0 ? fmt::format(" after step {}, which this run went on from", outcome.first_step) : "",
       each(c.stall_s), each(c.write_s));
 }

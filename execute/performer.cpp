@@ -27,6 +27,7 @@
 #include "execute/servers/parameter_servers.h"
 #include "execute/servers/server_order.h"
 #include "execute/servers/server_process.h"
+#include "execute/servers/server_state.h"
 #include "execute/step_limit.h"
 #include "execute/timeline.h"
 #include "kernels/device_state.h"
@@ -304,6 +305,7 @@ result::FirstWeights first_weights_of(const Run& run, const std::vector<RankRepo
 void add_use(const CheckpointUse& one, CheckpointUse& all) {
   all.written = std::max(all.written, one.written);
   all.bytes += one.bytes;
+  all.all_bytes += one.all_bytes;
   all.stall_s = std::max(all.stall_s, one.stall_s);
   all.write_s = std::max(all.write_s, one.write_s);
 }
@@ -378,9 +380,14 @@ Outcome outcome_of(const Run& run, const std::vector<std::string>& reports, Trai
   return outcome;
 }
 
-void check_checkpoints(const Options& options) {
+void check_checkpoints(const plan::Scenario& scenario, const Options& options) {
   if (options.checkpoint.any() && options.maker != nullptr)
     throw InputError(Diagnostic{"--checkpoint", 0, 0, "", "ranks on GPUs write no checkpoints yet", "--device cpu"});
+  if (!options.checkpoint.any() || options.checkpoint.kind != CheckpointKind::full) return;
+  if (const auto kept = kept_by_rank(scenario))
+    throw InputError(Diagnostic{"--checkpoint-kind", 0, 0, "",
+                                fmt::format("{}: there is no whole of {}", kept->what, kept->it),
+                                "sharded, incremental, or " + kept->instead});
 }
 
 // With Options::enough: the streams of all ranks see the same limit.
@@ -457,7 +464,7 @@ std::vector<Timeline> make_timelines(const program::Program& program, const plan
 void check_run(const plan::Scenario& scenario, const program::Program& program, const Options& options,
                std::span<const int> ranks) {
   check_performable(scenario, options.steps);
-  check_checkpoints(options);
+  check_checkpoints(scenario, options);
   check_server_placement(scenario, options, nullptr);
   const plan::RankGrid grid = scenario.grid();
   check_program(program, grid);
@@ -475,6 +482,17 @@ void check_run(const plan::Scenario& scenario, const program::Program& program, 
 }
 
 namespace {
+
+// What all ranks keep, or all parameter servers, where they do.
+std::vector<RankState> all_states(const Run& run) {
+  std::vector<RankState> all;
+  if (run.scenario.plan.served())
+    for (int server = 0; server < static_cast<int>(run.scenario.plan.servers); ++server)
+      all.push_back(server_rank_state(run.scenario, run.timeline(0), server));
+  else
+    for (int rank = 0; rank < run.grid.ranks(); ++rank) all.emplace_back(run.timeline(rank), run.grid, rank);
+  return all;
+}
 
 // In a process that performs a parameter server; the root has the outcome.
 std::optional<Outcome> perform_server(Run& run) {
@@ -494,7 +512,7 @@ std::optional<Outcome> perform_server(Run& run) {
 std::optional<Outcome> perform(const plan::Scenario& scenario, const program::Program& program, const Options& options,
                                World& world) try {
   check_performable(scenario, options.steps);
-  check_checkpoints(options);
+  check_checkpoints(scenario, options);
   const plan::RankGrid grid = scenario.grid();
   check_server_placement(scenario, options, &world);
   check_program(program, grid);
@@ -515,6 +533,7 @@ std::optional<Outcome> perform(const plan::Scenario& scenario, const program::Pr
     checkpoints.emplace(scenario, options, world);
     if (!scenario.plan.served())
       for (const int rank : world.here()) checkpoints->add(rank, RankState(run.timeline(rank), grid, rank));
+    if (options.checkpoint.kind == CheckpointKind::full) checkpoints->put_together(all_states(run));
     run.checkpoints = &*checkpoints;
     run.first_step = checkpoints->first_step();
   }

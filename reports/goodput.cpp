@@ -70,7 +70,10 @@ std::string interval_text(const Goodput& g) {
 }
 
 std::string checkpoint_text(const Goodput& g) {
-  const std::string bytes = format_bytes(Bytes(static_cast<std::int64_t>(g.checkpoint_bytes)));
+  const auto text = [](double bytes) { return format_bytes(Bytes(static_cast<std::int64_t>(bytes))); };
+  std::string bytes = text(g.checkpoint_bytes);
+  if (g.written_bytes < g.checkpoint_bytes)
+    bytes += fmt::format(", of which {} written on average", text(g.written_bytes));
   if (g.write_s == 0) return fmt::format("{}, for which ranks stand still {}", bytes, seconds_text(g.stall_s));
   return fmt::format("{}, copied in {}, written {} later", bytes, seconds_text(g.stall_s), seconds_text(g.write_s));
 }
@@ -165,6 +168,7 @@ std::string goodput_json(const Goodput& g) {
       {"mean_time_to_failure_s", g.mean_time_to_failure_s},
       {"checkpoint",
        {{"bytes", g.checkpoint_bytes},
+        {"written_bytes", g.written_bytes},
         {"stall_s", g.stall_s},
         {"write_s", g.write_s},
         {"interval_steps", g.interval_steps},

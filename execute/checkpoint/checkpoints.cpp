@@ -97,6 +97,13 @@ void check_workers_alike(const Manifest& saved, const plan::Scenario& scenario, 
                     "resume with the plan that wrote it, which the manifest names");
 }
 
+// The root decides for all, and no other looks before it has tidied up.
+std::int64_t first_step_of(const plan::Scenario& scenario, const Options& options, World& world) {
+  std::string step;
+  if (world.root()) step = fmt::to_string(begin_in_folder(scenario, options).step);
+  return std::stoll(world.from_root(step));
+}
+
 double seconds_since(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
 }
@@ -137,9 +144,12 @@ bool checkpoint_due(const Options& options, std::int64_t steps_done) {
 }
 
 Manifest manifest_of_run(const plan::Scenario& scenario, const Options& options, std::int64_t step) {
-  return {
-      step, options.steps, data_trained_on(scenario, options), keys_of(scenario, false), keys_of(scenario, true), {},
-      {}};
+  Manifest m;
+  m.step = step, m.steps = options.steps;
+  m.data = data_trained_on(scenario, options);
+  m.trained = keys_of(scenario, false), m.plan = keys_of(scenario, true);
+  m.kind = options.checkpoint.kind;
+  return m;
 }
 
 Checkpoints::Checkpoints(const plan::Scenario& scenario, const Options& options, World& world)
@@ -147,21 +157,17 @@ Checkpoints::Checkpoints(const plan::Scenario& scenario, const Options& options,
       options_(options),
       wish_(options.checkpoint),
       ranks_(scenario.plan.served() ? static_cast<int>(scenario.plan.servers) : scenario.grid().ranks()),
-      first_holder_(scenario.plan.served() ? scenario.grid().ranks() : 0) {
-  // The root decides for all, and no other looks before it has tidied up.
-  std::string step;
-  if (world.root()) {
-    step = fmt::to_string(begin_in_folder(scenario, options).step);
-  }
-  first_ = std::stoll(world.from_root(step));
-  next_ = first_;
-  if (first_ > 0) {
-    Manifest manifest = read_manifest(checkpoint_path(wish_.folder, first_));
-    same_plan_ = manifest.plan == keys_of(scenario, true);
-    losses_ = manifest.losses;
-    if (!same_plan_) check_workers_alike(manifest, scenario_, checkpoint_path(wish_.folder, first_));
-    saved_ = std::make_unique<SavedRanks>(checkpoint_path(wish_.folder, first_), std::move(manifest));
-  }
+      first_holder_(scenario.plan.served() ? scenario.grid().ranks() : 0),
+      first_(first_step_of(scenario, options, world)),
+      next_(first_ + 1),
+      asked_(world, wish_.folder + "/" + kNowFile, first_, options.steps) {
+  if (first_ == 0) return;
+  Manifest manifest = read_manifest(checkpoint_path(wish_.folder, first_));
+  same_plan_ = manifest.plan == keys_of(scenario, true) && manifest.kind != CheckpointKind::full;
+  losses_ = manifest.losses;
+  bases_[first_] = manifest.bases;
+  if (!same_plan_) check_workers_alike(manifest, scenario_, checkpoint_path(wish_.folder, first_));
+  saved_ = std::make_unique<SavedRanks>(checkpoint_path(wish_.folder, first_), std::move(manifest));
 }
 
 Checkpoints::~Checkpoints() {
@@ -176,7 +182,18 @@ void Checkpoints::add(int rank, RankState state) {
 }
 
 void Checkpoints::restore(int rank, const RankMemory& memory) {
-  if (saved_ != nullptr) saved_->restore(*writers_.at(rank)->state, memory, same_plan_);
+  if (saved_ == nullptr) return;
+  Writer& writer = *writers_.at(rank);
+  const StateFile* const file = saved_->restore(*writer.state, memory, same_plan_);
+  if (file == nullptr || wish_.kind != CheckpointKind::incremental) return;
+  // What was read is what the next checkpoint may be based on.
+  std::vector<std::byte> block;
+  writer.changed.take(writer.state->header(), [&](std::int64_t offset, std::int64_t bytes) {
+    return writer.state->part(memory, offset, bytes, block);
+  });
+  const StateFileFacts facts = saved_->manifest().files.at(static_cast<std::size_t>(writer.state->header().rank));
+  writer.base = StateBase{first_, facts.bytes, facts.digest};
+  for (const StateFile* at = file; at->base() != nullptr; at = at->base()) ++writer.since_whole;
 }
 
 void Checkpoints::save(int rank, std::int64_t steps_done, const RankMemory& memory) {
@@ -205,47 +222,90 @@ void Checkpoints::finish(int rank) {
   if (writer.error) std::rethrow_exception(std::exchange(writer.error, nullptr));
 }
 
+std::string Checkpoints::file_name(int rank) const {
+  return wish_.kind == CheckpointKind::full ? part_file_name(rank) : state_file_name(rank);
+}
+
+// Of an incremental checkpoint a whole one where most of it has changed: then it needs no base.
+StateHeader Checkpoints::what_to_write(Writer& writer, std::int64_t step, const StatePayload& payload) {
+  constexpr double kMost = 0.9;
+  StateHeader header = writer.state->header();
+  if (wish_.kind == CheckpointKind::full) header = whole_->part_of(header);
+  header.step = step;
+  if (wish_.kind != CheckpointKind::incremental) return header;
+  StateHeader changed = header;
+  changed.stored = writer.changed.take(header, payload);
+  const bool most = static_cast<double>(changed.stored_bytes()) >= kMost * static_cast<double>(header.payload_bytes);
+  if (!writer.base || most || writer.since_whole + 1 >= wish_.base_every) {
+    writer.since_whole = 0;
+    return header;
+  }
+  ++writer.since_whole;
+  changed.base = writer.base;
+  return changed;
+}
+
 // From the copy, or without one from the memory.
 void Checkpoints::write(Writer& writer, std::int64_t step, const RankMemory* memory) {
   const Clock::time_point begin = Clock::now();
-  StateHeader header = writer.state->header();
-  header.step = step;
   std::vector<std::byte> block;
-  fs::create_directories(checkpoint_path(wish_.folder, step));
-  write_state_file(checkpoint_path(wish_.folder, step) + "/" + state_file_name(header.rank), header,
-                   [&](std::int64_t offset, std::int64_t bytes) {
-                     return memory != nullptr ? writer.state->part(*memory, offset, bytes, block)
-                                              : writer.copy.data() + offset;
-                   });
+  const StatePayload payload = [&](std::int64_t offset, std::int64_t bytes) {
+    return memory != nullptr ? writer.state->part(*memory, offset, bytes, block) : writer.copy.data() + offset;
+  };
+  const StateHeader header = what_to_write(writer, step, payload);
+  const std::string checkpoint = checkpoint_path(wish_.folder, step), name = file_name(header.rank);
+  fs::create_directories(checkpoint);
+  write_state_file(checkpoint + "/" + name, header, payload);
+  if (wish_.kind == CheckpointKind::incremental) {
+    const StateFileFacts facts = state_file_facts(checkpoint, name);
+    writer.base = StateBase{step, facts.bytes, facts.digest};
+  }
   ++writer.use.written;
-  writer.use.bytes = header.payload_bytes;
+  writer.use.bytes = header.stored_bytes();
+  writer.use.all_bytes += header.stored_bytes();
   writer.use.write_s += seconds_since(begin);
 }
 
 std::vector<int> Checkpoints::look(const TrainingLosses& losses) {
   const auto known = static_cast<std::int64_t>(losses.of_steps.size());
-  for (;;) {
-    do ++next_;
-    while (next_ <= options_.steps && !checkpoint_due(options_, next_));
-    if (next_ > options_.steps) {
-      next_ = options_.steps;
-      return {};
-    }
+  while (next_ <= options_.steps) {
+    // What is asked for is known before a step's loss is (asked_now.h).
+    while (next_ <= known && !checkpoint_due(options_, next_) && !asked_.known_after(next_)) ++next_;
     std::vector<int> missing;
     for (int rank = 0; rank < ranks_; ++rank)
-      if (next_ > known || !fs::exists(checkpoint_path(wish_.folder, next_) + "/" + state_file_name(rank)))
+      if (next_ > known || !fs::exists(checkpoint_path(wish_.folder, next_) + "/" + file_name(rank)))
         missing.push_back(first_holder_ + rank);
-    if (!missing.empty()) {
-      --next_;
-      return missing;
-    }
-    Manifest m = manifest_of_run(scenario_, options_, next_);
-    m.losses = losses.until(next_);
-    for (int rank = 0; rank < ranks_; ++rank)
-      m.files.push_back(state_file_facts(checkpoint_path(wish_.folder, next_), state_file_name(rank)));
-    write_manifest(checkpoint_path(wish_.folder, next_), m);
-    if (next_ < options_.steps) keep_last();  // until the end there is one to go on from, whoever is killed when
+    if (!missing.empty()) return missing;
+    write_manifest_of(next_, losses);
+    if (next_++ < options_.steps) keep_last();  // until the end there is one to go on from, whoever is killed when
   }
+  return {};
+}
+
+void Checkpoints::write_manifest_of(std::int64_t step, const TrainingLosses& losses) {
+  const std::string checkpoint = checkpoint_path(wish_.folder, step);
+  Manifest m = manifest_of_run(scenario_, options_, step);
+  m.losses = losses.until(step);
+  if (wish_.kind == CheckpointKind::full) {
+    whole_->put_together(checkpoint, step);
+    m.files.push_back(state_file_facts(checkpoint, kWholeFile));
+  } else {
+    for (int rank = 0; rank < ranks_; ++rank) m.files.push_back(state_file_facts(checkpoint, state_file_name(rank)));
+  }
+  if (wish_.kind == CheckpointKind::incremental) find_bases(checkpoint, m);
+  write_manifest(checkpoint, m);
+}
+
+// The bases of its files, and theirs.
+void Checkpoints::find_bases(const std::string& checkpoint, Manifest& manifest) {
+  for (const StateFileFacts& file : manifest.files) {
+    const StateHeader header = StateFile::header_of(checkpoint, file.name);
+    if (!header.base) continue;
+    manifest.bases.insert(header.base->step);
+    const std::set<std::int64_t>& theirs = bases_[header.base->step];
+    manifest.bases.insert(theirs.begin(), theirs.end());
+  }
+  bases_[manifest.step] = manifest.bases;
 }
 
 void Checkpoints::keep_last() const {

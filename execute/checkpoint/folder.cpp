@@ -7,9 +7,11 @@
 #include <charconv>
 #include <cmath>
 #include <filesystem>
+#include <fstream>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <regex>
+#include <sstream>
 
 #include "sim/base/diagnostics.h"
 #include "sim/base/document.h"
@@ -37,6 +39,12 @@ std::optional<std::int64_t> step_of_name(const std::string& name) {
   const auto [stop, error] = std::from_chars(name.data() + kStepPrefix.size(), end, step);
   if (error != std::errc() || stop != end || step < 0 || checkpoint_name(step) != name) return {};
   return step;
+}
+
+CheckpointKind kind_of_name(const std::string& name) {
+  const auto* const found = std::find(kCheckpointKinds.begin(), kCheckpointKinds.end(), name);
+  if (found == kCheckpointKinds.end()) throw std::invalid_argument(fmt::format("no kind '{}'", name));
+  return static_cast<CheckpointKind>(found - kCheckpointKinds.begin());
 }
 
 ManifestJson json_of_keys(const CheckpointKeys& keys) {
@@ -74,6 +82,15 @@ Manifest manifest_of(const ManifestJson& j) {
   if (m.step < 0 || m.files.empty() || m.losses.of_steps.size() != static_cast<std::size_t>(m.step))
     throw std::invalid_argument(
         fmt::format("{} losses of {} steps, {} files", m.losses.of_steps.size(), m.step, m.files.size()));
+  m.kind = kind_of_name(j.value("kind", std::string(name_of(CheckpointKind::sharded))));
+  if (const auto bases = j.find("bases"); bases != j.end()) m.bases = bases->get<std::set<std::int64_t>>();
+  if (!m.bases.empty() && *m.bases.rbegin() >= m.step)
+    throw std::invalid_argument(fmt::format("of step {}, and based on step {}", m.step, *m.bases.rbegin()));
+  if (m.kind == CheckpointKind::full) {
+    if (m.files.size() != 1 || m.files.front().name != kWholeFile)
+      throw std::invalid_argument(fmt::format("of kind full, and its file is not {}", kWholeFile));
+    return m;
+  }
   for (std::size_t rank = 0; rank < m.files.size(); ++rank)
     if (m.files[rank].name != state_file_name(static_cast<int>(rank)))
       throw std::invalid_argument(fmt::format("'{}' is no name of rank {}'s file", m.files[rank].name, rank));
@@ -82,7 +99,7 @@ Manifest manifest_of(const ManifestJson& j) {
 
 // Ours: what write_state_file() and write_manifest() make, finished or not.
 bool is_checkpoint_file(const std::string& name) {
-  static const std::regex ours(R"((rank-\d{4,}\.state|manifest\.json)(\.\d+-\d+\.tmp)?)");
+  static const std::regex ours(R"((rank-\d{4,}\.(state|part)|whole\.state|manifest\.json)(\.\d+-\d+\.tmp)?)");
   return std::regex_match(name, ours);
 }
 
@@ -123,12 +140,17 @@ std::string state_file_name(int rank) {
   return fmt::format("rank-{:04}.state", rank);
 }
 
+std::string part_file_name(int rank) {
+  return fmt::format("rank-{:04}.part", rank);
+}
+
 void write_manifest(const std::string& checkpoint, const Manifest& m) {
   ManifestJson files = ManifestJson::array();
   for (const StateFileFacts& f : m.files)
     files.push_back({{"name", f.name}, {"bytes", f.bytes}, {"xxh3_128", f.digest}});
   ManifestJson j = {{"schema", kManifestKind},
                     {"version", kCheckpointVersion},
+                    {"kind", name_of(m.kind)},
                     {"step", m.step},
                     {"steps", m.steps},
                     {"data", m.data},
@@ -136,18 +158,20 @@ void write_manifest(const std::string& checkpoint, const Manifest& m) {
                     {"plan", json_of_keys(m.plan)},
                     {"losses", m.losses.of_steps},
                     {"files", files}};
+  if (!m.bases.empty()) j["bases"] = m.bases;
   if (!m.losses.parts.empty()) j["loss_parts"] = m.losses.parts;
   j["xxh3_128"] = digest_of(j.dump());
   result::write_output(checkpoint + "/" + kManifestFile, j.dump(1) + "\n");
 }
 
-Manifest read_manifest(const std::string& checkpoint) {
+namespace {
+
+Manifest parse_manifest(const std::string& checkpoint, const std::string& text) {
   const std::string file = checkpoint + "/" + kManifestFile;
-  const std::string text = read_text_file(file);
   try {
     ManifestJson j = ManifestJson::parse(text);
     if (!j.is_object() || j.value("schema", "") != kManifestKind) refuse_manifest(file, "is no checkpoint's manifest");
-    if (const auto version = j.at("version").get<std::uint32_t>(); version != kCheckpointVersion)
+    if (const auto version = j.at("version").get<std::uint32_t>(); version == 0 || version > kCheckpointVersion)
       refuse_manifest(
           file,
           fmt::format("is of version {} of checkpoints; this program reads version {}", version, kCheckpointVersion),
@@ -164,6 +188,19 @@ Manifest read_manifest(const std::string& checkpoint) {
   } catch (const std::exception& error) {
     refuse_manifest(file, fmt::format("cannot be read: {}", error.what()));
   }
+}
+
+// No input of the command (sim/base/input_files.h), which may yet write it anew. Throws InputError.
+std::set<std::int64_t> bases_of(const std::string& checkpoint) {
+  std::ostringstream text;
+  text << std::ifstream(checkpoint + "/" + kManifestFile).rdbuf();
+  return parse_manifest(checkpoint, text.str()).bases;
+}
+
+}  // namespace
+
+Manifest read_manifest(const std::string& checkpoint) {
+  return parse_manifest(checkpoint, read_text_file(checkpoint + "/" + kManifestFile));
 }
 
 std::vector<std::int64_t> checkpoints_in(const std::string& folder) {
@@ -186,8 +223,19 @@ void remove_checkpoints_after(const std::string& folder, std::int64_t last) {
 
 void keep_last_checkpoints(const std::string& folder, int keep) {
   const std::vector<std::int64_t> steps = checkpoints_in(folder);
-  for (std::size_t i = 0; i + static_cast<std::size_t>(keep) < steps.size(); ++i)
-    remove_checkpoint(folder + "/" + checkpoint_name(steps[i]));
+  const auto kept = static_cast<std::size_t>(keep);
+  if (steps.size() <= kept) return;
+  const auto first_kept = steps.end() - keep;
+  std::set<std::int64_t> needed;
+  try {
+    std::for_each(first_kept, steps.end(),
+                  [&](std::int64_t step) { needed.merge(bases_of(folder + "/" + checkpoint_name(step))); });
+  } catch (const InputError&) {
+    return;
+  }
+  std::for_each(steps.begin(), first_kept, [&](std::int64_t step) {
+    if (!needed.contains(step)) remove_checkpoint(folder + "/" + checkpoint_name(step));
+  });
 }
 
 }  // namespace rehearse::execute

@@ -110,6 +110,26 @@ void RankState::copy_out(const RankMemory& memory, std::byte* payload) const {
   }
 }
 
+std::optional<KeptByRank> kept_by_rank(const plan::Scenario& scenario) {
+  const plan::Plan& plan = scenario.plan;
+  if (plan.steps_apart())
+    return KeptByRank{"with plan.local_steps each rank has parameters of its own", "plan.local_steps: 0", "them"};
+  const bool keeps = plan.compresses_by("error_feedback") || plan.compresses_by("momentum_correction") ||
+                     plan.compresses_by("power_sgd");
+  if (plan.compresses_gradients() && keeps)
+    return KeptByRank{"what compressed gradients leave behind is each rank's own",
+                      "plan.gradient_compression: [none], or a chain that keeps nothing"};
+  if (scenario.training.optimizer == plan::OptimizerKind::adafactor &&
+      (plan.zero > 0 || plan.tensor > 1 || scenario.model.family == model::Family::moe))
+    return KeptByRank{"Adafactor's means of tensors in parts cannot be cut anew", "plan.zero: 0 and plan.tensor: 1",
+                      "them"};
+  if (scenario.training.moments == plan::MomentsKind::int8)
+    return KeptByRank{"8-bit moments cannot be cut anew", "training.moments: fp32 or bf16", "them"};
+  if (scenario.training.eight_bits() && scenario.training.fp8_recipe == plan::Fp8Recipe::delayed)
+    return KeptByRank{"histories of 8-bit scales cannot be cut anew", "training.fp8_recipe: tensorwise", "them"};
+  return {};
+}
+
 const StateFile& SavedRanks::file(std::size_t rank) {
   std::unique_ptr<StateFile>& opened = files_[rank];
   if (opened == nullptr) {
@@ -132,7 +152,7 @@ void SavedRanks::index() {
                      [](const Part& a, const Part& b) { return a.run->global < b.run->global; });
 }
 
-void SavedRanks::restore(const RankState& state, const RankMemory& memory, bool same_plan) {
+const StateFile* SavedRanks::restore(const RankState& state, const RankMemory& memory, bool same_plan) {
   const std::lock_guard lock(mutex_);
   const StateHeader& own = state.header();
   if (same_plan) {
@@ -140,12 +160,13 @@ void SavedRanks::restore(const RankState& state, const RankMemory& memory, bool 
     if (saved.header().buffers == own.buffers) {
       for (const StateBuffer& b : own.buffers)
         saved.read(b.offset, b.elements * size_of(b.type), state.at(memory, b.offset));
-      return;
+      return &saved;
     }
   }
   index();
   for (const StateTensor& tensor : own.tensors) restore_tensor(tensor, state, memory);
   for (const std::size_t buffer : state.whole_buffers()) restore_buffer(own.buffers[buffer], state, memory);
+  return nullptr;
 }
 
 // Of several ranks that hold the same part, the first.

@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,7 @@
 #include "execute/rank/rank_memory.h"
 #include "execute/timeline.h"
 #include "sim/plan/rank_grid.h"
+#include "sim/plan/scenario.h"
 
 namespace rehearse::execute {
 
@@ -47,6 +49,14 @@ class RankState {
   std::vector<std::size_t> whole_;
 };
 
+// What is each rank's own, of which no rank of another grid has a place, nor one file for all of them.
+struct KeptByRank {
+  std::string what, instead;  // a sentence, keys that leave it out
+  std::string it = "it";      // or them
+};
+// The first of it, of a plan that keeps any.
+std::optional<KeptByRank> kept_by_rank(const plan::Scenario& scenario);
+
 // A checkpoint that ranks go on from. Safe for several threads.
 class SavedRanks {
  public:
@@ -58,8 +68,8 @@ class SavedRanks {
   // file. Otherwise its parameters and their states are put together of the files that have parts of them; parts beyond
   // the whole that was saved (a vocabulary padded otherwise) stay as they are. Throws InputError, naming the file: not
   // whole, or of what this rank keeps something is in no file or cannot be cut (codes of 8-bit moments, scales of 8-bit
-  // products).
-  void restore(const RankState& state, const RankMemory& memory, bool same_plan);
+  // products). The file, if what was read is all of it and nothing else: the rank's own.
+  const StateFile* restore(const RankState& state, const RankMemory& memory, bool same_plan);
 
  private:
   struct Part {

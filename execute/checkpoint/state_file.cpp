@@ -9,11 +9,13 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string_view>
 #include <utility>
 
+#include "execute/checkpoint/folder.h"
 #include "sim/base/diagnostics.h"
 #include "sim/base/unfinished.h"
 #include "sim/result/output_file.h"
@@ -70,13 +72,40 @@ StateJson state_json(const StateHeader& h) {
                        {"elements", t.elements},
                        {"runs", std::move(runs)}});
   }
-  return {{"step", h.step},     {"rank", h.rank},     {"ranks", h.ranks},
-          {"buffers", buffers}, {"tensors", tensors}, {"payload_bytes", h.payload_bytes}};
+  StateJson j = {{"step", h.step},     {"rank", h.rank},     {"ranks", h.ranks},
+                 {"buffers", buffers}, {"tensors", tensors}, {"payload_bytes", h.payload_bytes}};
+  if (h.stored) {
+    StateJson spans = StateJson::array();
+    for (const StateSpan& span : *h.stored) spans.push_back({span.offset, span.bytes});
+    j["stored"] = std::move(spans);
+  }
+  if (h.base) j["base"] = {{"step", h.base->step}, {"bytes", h.base->bytes}, {"xxh3_128", h.base->digest}};
+  return j;
 }
 
 void check_state_part(std::int64_t offset, std::int64_t elements, DType type, std::int64_t payload) {
   if (elements < 0 || offset < 0 || offset > payload || elements > (payload - offset) / size_of(type))
     throw std::invalid_argument("a part lies outside of the payload");
+}
+
+// What is stored, and which file has the rest.
+void read_state_parts(const StateJson& j, StateHeader& h) {
+  if (const auto stored = j.find("stored"); stored != j.end()) {
+    std::int64_t end = 0;
+    h.stored.emplace();
+    for (const StateJson& s : *stored) {
+      const StateSpan span = h.stored->emplace_back(StateSpan{s.at(0), s.at(1)});
+      if (span.offset < end || span.bytes <= 0 || span.bytes > h.payload_bytes - span.offset)
+        throw std::invalid_argument("what is stored lies outside of the payload, or is not in order");
+      end = span.offset + span.bytes;
+    }
+  }
+  const auto base = j.find("base");
+  if (base == j.end()) return;
+  h.base = StateBase{base->at("step"), base->at("bytes"), base->at("xxh3_128")};
+  if (!h.stored) throw std::invalid_argument("it has a base, and all of its payload");
+  if (h.base->step < 0 || h.base->step >= h.step)
+    throw std::invalid_argument(fmt::format("it is of step {}, and its base of step {}", h.step, h.base->step));
 }
 
 StateHeader state_header_of(const StateJson& j) {
@@ -97,6 +126,7 @@ StateHeader state_header_of(const StateJson& j) {
         throw std::invalid_argument("a part lies outside of its tensor");
     }
   }
+  read_state_parts(j, h);
   return h;
 }
 
@@ -114,10 +144,28 @@ void sync_state_file(const std::string& path) {
   if (!done) throw std::runtime_error(fmt::format("cannot write {}: {}", path, file_problem(error)));
 }
 
+// All of a payload, where nothing says which parts of it are stored.
+std::vector<StateSpan> stored_spans(const StateHeader& h) {
+  if (h.stored) return *h.stored;
+  return {{0, h.payload_bytes}};
+}
+
 }  // namespace
+
+std::int64_t StateHeader::stored_bytes() const {
+  if (!stored) return payload_bytes;
+  std::int64_t sum = 0;
+  for (const StateSpan& span : *stored) sum += span.bytes;
+  return sum;
+}
 
 std::string digest_text(const StateDigest& digest) {
   return fmt::format("{:016x}{:016x}", digest[1], digest[0]);
+}
+
+StateDigest digest_of(const std::byte* data, std::int64_t bytes) {
+  const XXH128_hash_t value = XXH3_128bits(data, static_cast<std::size_t>(bytes));
+  return {value.low64, value.high64};
 }
 
 std::string digest_of(const std::string& bytes) {
@@ -126,8 +174,7 @@ std::string digest_of(const std::string& bytes) {
   return digest_text(hash.digest());
 }
 
-void write_state_file(const std::string& path, const StateHeader& header,
-                      const std::function<const std::byte*(std::int64_t offset, std::int64_t bytes)>& payload) {
+void write_state_file(const std::string& path, const StateHeader& header, const StatePayload& payload) {
   const std::string json = state_json(header).dump();
   std::string first(kStateMagic);
   append_state(first, kCheckpointVersion);
@@ -140,10 +187,11 @@ void write_state_file(const std::string& path, const StateHeader& header,
     file.write(bytes);
   };
   put(first);
-  for (std::int64_t at = 0; at < header.payload_bytes; at += kStateBlock) {
-    const std::int64_t bytes = std::min(kStateBlock, header.payload_bytes - at);
-    put({reinterpret_cast<const char*>(payload(at, bytes)), static_cast<std::size_t>(bytes)});
-  }
+  for (const StateSpan& span : stored_spans(header))
+    for (std::int64_t done = 0; done < span.bytes; done += kStateBlock) {
+      const std::int64_t bytes = std::min(kStateBlock, span.bytes - done);
+      put({reinterpret_cast<const char*>(payload(span.offset + done, bytes)), static_cast<std::size_t>(bytes)});
+    }
   const StateDigest digest = hash.digest();
   file.write({reinterpret_cast<const char*>(digest.data()), sizeof digest});
   file.finish();
@@ -165,20 +213,39 @@ StateFileFacts state_file_facts(const std::string& folder, const std::string& na
   return {name, static_cast<std::int64_t>(status.st_size), digest_text(digest)};
 }
 
-StateFile::StateFile(const std::string& folder, const StateFileFacts& facts) : path_(folder + "/" + facts.name) {
+void StateFile::open(const std::string& named_by) {
   fd_ = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd_ < 0) refuse(errno == ENOENT ? "no such file, which the checkpoint's manifest names" : file_problem(errno));
-  try {
-    check(facts);
-    read_header();
-  } catch (...) {
-    ::close(fd_);
-    throw;
-  }
+  if (fd_ < 0) refuse(errno == ENOENT ? fmt::format("no such file, which {} names", named_by) : file_problem(errno));
+}
+
+StateFile::StateFile(const std::string& folder, const StateFileFacts& facts, const std::string& named_by)
+    : StateFile(folder + "/" + facts.name) {
+  open(named_by);
+  check(facts, named_by);
+  read_header();
+  if (header_.base) open_base(folder, facts.name);
+}
+
+StateHeader StateFile::header_of(const std::string& folder, const std::string& name) {
+  StateFile file(folder + "/" + name);
+  file.open("the checkpoint");
+  file.check_kind(0);
+  file.read_header();
+  return std::move(file.header_);
+}
+
+// It is the file that was our base when we were written.
+void StateFile::open_base(const std::string& folder, const std::string& name) {
+  const StateBase& base = *header_.base;
+  const std::string place = (std::filesystem::path(folder).parent_path() / checkpoint_name(base.step)).string();
+  base_ = std::make_unique<StateFile>(place, StateFileFacts{name, base.bytes, base.digest}, path_);
+  const StateHeader& other = base_->header();
+  if (other.step != base.step || other.payload_bytes != header_.payload_bytes || other.buffers != header_.buffers)
+    refuse(fmt::format("is of other buffers, or another step, than {}, its base", base_->path()));
 }
 
 StateFile::~StateFile() {
-  ::close(fd_);
+  if (fd_ >= 0) ::close(fd_);
 }
 
 void StateFile::refuse(const std::string& why, const std::string& hint) const {
@@ -196,21 +263,26 @@ void StateFile::read_at(std::int64_t at, std::int64_t bytes, void* to) const {
   }
 }
 
-// Reads all of it once.
-void StateFile::check(const StateFileFacts& facts) {
+// `expected`: its size, if that is known.
+void StateFile::check_kind(std::int64_t expected) {
   struct stat status {};
   if (::fstat(fd_, &status) != 0 || !S_ISREG(status.st_mode)) refuse("is no regular file");
   bytes_ = status.st_size;
   std::array<char, 12> first{};
   if (bytes_ >= kFixedBytes + kDigestBytes) read_at(0, first.size(), first.data());
   if (std::string_view(first.data(), kStateMagic.size()) != kStateMagic)
-    refuse(bytes_ < kFixedBytes + kDigestBytes ? fmt::format("is cut: {} of {} bytes", bytes_, facts.bytes)
+    refuse(bytes_ < kFixedBytes + kDigestBytes ? fmt::format("is cut: {} of {} bytes", bytes_, expected)
                                                : "is no rank's file of a checkpoint");
   std::uint32_t version = 0;
   std::memcpy(&version, first.data() + kStateMagic.size(), sizeof version);
-  if (version != kCheckpointVersion)
+  if (version == 0 || version > kCheckpointVersion)
     refuse(fmt::format("is of version {} of checkpoints; this program reads version {}", version, kCheckpointVersion),
            "a later rehearse reads it");
+}
+
+// Reads all of it once.
+void StateFile::check(const StateFileFacts& facts, const std::string& named_by) {
+  check_kind(facts.bytes);
   if (bytes_ != facts.bytes)
     refuse(fmt::format("is {}: {} bytes, of {} that were written", bytes_ < facts.bytes ? "cut" : "longer than it was",
                        bytes_, facts.bytes));
@@ -225,7 +297,8 @@ void StateFile::check(const StateFileFacts& facts) {
   StateDigest said{};
   read_at(bytes_ - kDigestBytes, kDigestBytes, said.data());
   if (hash.digest() != said) refuse("is damaged: its checksum is not that of its content");
-  if (digest_text(said) != facts.digest) refuse("is of another checkpoint: not the file that the manifest names");
+  if (digest_text(said) != facts.digest)
+    refuse(fmt::format("is of another checkpoint: not the file that {} names", named_by));
 }
 
 void StateFile::read_header() {
@@ -240,14 +313,35 @@ void StateFile::read_header() {
   } catch (const std::exception& error) {
     refuse(fmt::format("its header cannot be read: {}", error.what()));
   }
-  if (header_.payload_bytes != bytes_ - payload_ - kDigestBytes)
-    refuse(fmt::format("its header says {} bytes, and there are {}", header_.payload_bytes,
+  if (header_.stored_bytes() != bytes_ - payload_ - kDigestBytes)
+    refuse(fmt::format("its header says {} bytes, and there are {}", header_.stored_bytes(),
                        bytes_ - payload_ - kDigestBytes));
+  std::int64_t place = 0;
+  if (header_.stored)
+    for (const StateSpan& span : *header_.stored) places_.push_back(std::exchange(place, place + span.bytes));
 }
 
 void StateFile::read(std::int64_t offset, std::int64_t bytes, std::byte* to) const {
   if (offset < 0 || bytes < 0 || offset + bytes > header_.payload_bytes) refuse("a part of it lies outside of it");
-  read_at(payload_ + offset, bytes, to);
+  if (!header_.stored) return read_at(payload_ + offset, bytes, to);
+  const std::vector<StateSpan>& spans = *header_.stored;
+  auto next = std::upper_bound(spans.begin(), spans.end(), offset,
+                               [](std::int64_t at, const StateSpan& s) { return at < s.offset + s.bytes; });
+  while (bytes > 0) {
+    const bool ours = next != spans.end() && next->offset <= offset;
+    const std::int64_t end = ours                  ? next->offset + next->bytes
+                             : next == spans.end() ? header_.payload_bytes
+                                                   : next->offset;
+    const std::int64_t n = std::min(bytes, end - offset);
+    if (ours)
+      read_at(payload_ + places_[static_cast<std::size_t>(next - spans.begin())] + offset - next->offset, n, to);
+    else if (base_ != nullptr)
+      base_->read(offset, n, to);
+    else
+      refuse("a part of it is in no file");
+    offset += n, bytes -= n, to += n;
+    if (ours && offset == end) ++next;
+  }
 }
 
 }  // namespace rehearse::execute

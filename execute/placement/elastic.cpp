@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <charconv>
@@ -11,6 +12,7 @@
 #include <utility>
 
 #include "execute/checkpoint/folder.h"
+#include "execute/checkpoint/rank_state.h"
 #include "execute/processes/failures.h"
 #include "sim/base/diagnostics.h"
 #include "sim/base/interrupt.h"
@@ -77,6 +79,7 @@ class Starts {
                                     why_, counted(std::max(0, members_.present())), run_.range.least));
     ranks_ = *ranks;
     wanted_at_.reset();
+    ask_for_none();
     if (starts > 0)
       run_.note(fmt::format("rehearse: {}\nrehearse: note: going on from step {} with {} of {}", why_,
                             last_checkpoint_before(run_.folder, run_.steps), ranks_, counted(members_.present())));
@@ -94,12 +97,21 @@ class Starts {
         return;
       }
       wanted_at_.reset();
-      if (ranks != ranks_) wanted_at_ = last_checkpoint(run_.folder);
+      if (ranks != ranks_) {
+        wanted_at_ = last_checkpoint(run_.folder);
+        ask_for_checkpoint();
+      } else {
+        ask_for_none();
+      }
     }
     if (!wanted_at_) return;
     const std::int64_t step = last_checkpoint(run_.folder);
     if (step > *wanted_at_ && step < run_.steps) throw RanksChange{};
   }
+
+  // At the end of the next step that all ranks can end with it (asked_now.h).
+  void ask_for_checkpoint() const { std::ofstream(run_.folder + "/" + kNowFile); }
+  void ask_for_none() const { ::unlink((run_.folder + "/" + kNowFile).c_str()); }
 
   void after(const RankFailure& failure) {
     if (end_signal() != 0) throw failure;
@@ -174,24 +186,8 @@ void check_elastic(const plan::Scenario& scenario, const CheckpointOptions& chec
     refuse_elastic(
         "workers of parameter servers do not come and go yet: resumed, a run may have another number of them",
         "--max-restarts, or plan.servers: 0");
-  if (scenario.plan.steps_apart())
-    refuse_elastic("with plan.local_steps each rank has parameters of its own, which no other number of ranks can hold",
-                   "plan.local_steps: 0");
-  const plan::Plan& plan = scenario.plan;
-  const bool keeps = plan.compresses_by("error_feedback") || plan.compresses_by("momentum_correction") ||
-                     plan.compresses_by("power_sgd");
-  if (plan.compresses_gradients() && keeps)
-    refuse_elastic("what compressed gradients leave behind is each rank's own, which no other number of ranks can hold",
-                   "plan.gradient_compression: [none], or a chain that keeps nothing");
-  if (scenario.training.optimizer == plan::OptimizerKind::adafactor &&
-      (plan.zero > 0 || plan.tensor > 1 || scenario.model.family == model::Family::moe))
-    refuse_elastic("Adafactor's means of tensors in parts cannot be cut anew for another number of ranks",
-                   "plan.zero: 0 and plan.tensor: 1");
-  if (scenario.training.moments == plan::MomentsKind::int8)
-    refuse_elastic("8-bit moments cannot be cut anew for another number of ranks", "training.moments: fp32 or bf16");
-  if (scenario.training.eight_bits() && scenario.training.fp8_recipe == plan::Fp8Recipe::delayed)
-    refuse_elastic("histories of 8-bit scales cannot be cut anew for another number of ranks",
-                   "training.fp8_recipe: tensorwise");
+  if (const auto kept = kept_by_rank(scenario))
+    refuse_elastic(fmt::format("{}: no other number of ranks can go on from {}", kept->what, kept->it), kept->instead);
 }
 
 }  // namespace rehearse::execute

@@ -3,8 +3,8 @@
 // replicas take more micro-batches each.
 //
 // A rank whose process is killed has left; others come, and are told to go, by a number in the file `ranks` of the
-// checkpoint folder. Its changes are followed once a checkpoint is written that is later than they are, so that no step
-// is done twice for them but those that were begun meanwhile.
+// checkpoint folder. For a change a checkpoint is written at the end of the next step, from which the run goes on with
+// the new number: no step is done twice for it but those that were begun while that one was written.
 #pragma once
 
 #include <cstdint>

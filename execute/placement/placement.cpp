@@ -60,6 +60,8 @@ Identity identity_of(const PlacementRequest& request, const plan::Scenario& scen
   if (c.any()) {
     identity.emplace_back("--checkpoint", c.folder);
     identity.emplace_back("--every", fmt::to_string(c.every));
+    identity.emplace_back("--checkpoint-kind", name_of(c.kind));
+    if (c.kind == CheckpointKind::incremental) identity.emplace_back("--base-every", fmt::to_string(c.base_every));
     identity.emplace_back("--async", c.background ? "given" : "not given");
     identity.emplace_back("--resume", c.resume || c.restarts > 0 ? "given" : "not given");
   }

@@ -52,7 +52,8 @@ struct DeviceUse {
 
 // What a rank's checkpoints cost it.
 struct CheckpointUse {
-  std::int64_t written = 0, bytes = 0;  // checkpoints; of one of them
+  std::int64_t written = 0, bytes = 0;  // checkpoints; of the last of them
+  std::int64_t all_bytes = 0;           // of all of them
   double stall_s = 0, write_s = 0;      // that the rank stood still, that its files were being written: of all of them
 };
 

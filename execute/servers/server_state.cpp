@@ -67,29 +67,38 @@ void ServerState::step() {
   update(mean);
 }
 
-// Values are said twice, as parameters and as the fp32 copies that ranks of 16-bit plans keep: the same bytes.
 RankState ServerState::saved_state(const Timeline& worker) const {
-  StateHeader header;
-  header.rank = server_, header.ranks = static_cast<int>(scenario_.plan.servers);
-  const char* const kinds[] = {"values", "exp_avg", "exp_avg_sq"};
-  for (int k = 0; k <= moments_; ++k)
-    header.buffers.push_back({kinds[k], DType::f32, elements_, k * elements_ * kWidth});
-  header.payload_bytes = bytes();
-  for (const char* kind : {"param", "master", "exp_avg", "exp_avg_sq"}) {
-    const bool value = kind == std::string_view("param") || kind == std::string_view("master");
-    const int at = value ? 0 : kind == std::string_view("exp_avg") ? 1 : 2;
-    if (at > moments_) continue;
-    for (const account::ServerParameter& p : parameters_) {
-      const program::Buffer& b = worker.role->buffers[static_cast<std::size_t>(p.value)];
-      header.tensors.push_back(
-          {parameter_name(b), kind, DType::f32, p.elements, {{0, p.elements, (at * elements_ + p.first) * kWidth}}});
-    }
-  }
-  return RankState(std::move(header));
+  return server_rank_state(scenario_, worker, server_);
 }
 
 void ServerState::went_on_from(std::int64_t steps) {
   updates_ = scenario_.plan.consistency == plan::Consistency::synchronous ? steps : steps * scenario_.plan.counted();
+}
+
+// Values are said twice, as parameters and as the fp32 copies that ranks of 16-bit plans keep: the same bytes.
+RankState server_rank_state(const plan::Scenario& scenario, const Timeline& worker, int server) {
+  std::vector<account::ServerParameter> parameters;
+  std::int64_t elements = 0;
+  for (const account::ServerParameter& p :
+       account::server_parameters(*worker.role, static_cast<int>(scenario.plan.servers)))
+    if (p.server == server) parameters.push_back(p), elements += p.elements;
+  const int moments = static_cast<int>(account::server_moments(scenario.training));
+  StateHeader header;
+  header.rank = server, header.ranks = static_cast<int>(scenario.plan.servers);
+  const char* const kinds[] = {"values", "exp_avg", "exp_avg_sq"};
+  for (int k = 0; k <= moments; ++k) header.buffers.push_back({kinds[k], DType::f32, elements, k * elements * kWidth});
+  header.payload_bytes = elements * kWidth * (1 + moments);
+  for (const char* kind : {"param", "master", "exp_avg", "exp_avg_sq"}) {
+    const bool value = kind == std::string_view("param") || kind == std::string_view("master");
+    const int at = value ? 0 : kind == std::string_view("exp_avg") ? 1 : 2;
+    if (at > moments) continue;
+    for (const account::ServerParameter& p : parameters) {
+      const program::Buffer& b = worker.role->buffers[static_cast<std::size_t>(p.value)];
+      header.tensors.push_back(
+          {parameter_name(b), kind, DType::f32, p.elements, {{0, p.elements, (at * elements + p.first) * kWidth}}});
+    }
+  }
+  return RankState(std::move(header));
 }
 
 }  // namespace rehearse::execute

@@ -59,4 +59,7 @@ class ServerState {
   std::unique_ptr<kernels::Device> device_;
 };
 
+// What saved_state() of that server is.
+RankState server_rank_state(const plan::Scenario& scenario, const Timeline& worker, int server);
+
 }  // namespace rehearse::execute

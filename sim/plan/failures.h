@@ -27,8 +27,9 @@ struct Failures {
   }
 };
 
-// sync: ranks stand still until all is written. async: until it is copied to the host's memory.
-enum class CheckpointMode : unsigned char { sync, async };
+// sync: ranks stand still until all is written. async: until it is copied to the host's memory. incremental: until what
+// has changed since the checkpoint before is found and written.
+enum class CheckpointMode : unsigned char { sync, async, incremental };
 
 struct CheckpointRequest {
   Time interval;  // zero: the best one
@@ -36,6 +37,8 @@ struct CheckpointRequest {
   Bytes bytes;                                  // of a whole checkpoint; zero: by the model and its training
   Bandwidth storage_bandwidth, rank_bandwidth;  // of all ranks together; at most of each, zero: no limit of its own
   Bandwidth copy_bandwidth;
+  double changed_share = -1;     // of the bytes, from one checkpoint to the next; below 0: of what is trained
+  std::int64_t base_every = 10;  // incremental: every so many checkpoints a whole one
 };
 
 }  // namespace rehearse::plan

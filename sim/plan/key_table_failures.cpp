@@ -126,11 +126,13 @@ std::vector<Key> checkpoint_keys() {
       {.path = "checkpoint.mode",
        .type = KeyType::choice,
        .fallback = "sync",
-       .values = {"sync", "async"},
+       .values = {"sync", "async", "incremental"},
        .meaning = "`sync`: ranks stand still until a checkpoint is written; `async`: until it is copied to the memory "
-                  "of their hosts, from where it is written while they train; it counts once it is written",
+                  "of their hosts, from where it is written while they train; it counts once it is written; "
+                  "`incremental`: until what has changed since the one before is found and written, of every "
+                  "`base_every`-th all",
        .example = "async",
-       .related = "checkpoint.copy_bandwidth checkpoint.storage_bandwidth",
+       .related = "checkpoint.copy_bandwidth checkpoint.storage_bandwidth checkpoint.changed_share",
        .field = &CheckpointRequest::mode},
       {.path = "checkpoint.bytes",
        .type = KeyType::bytes,
@@ -159,11 +161,32 @@ std::vector<Key> checkpoint_keys() {
       {.path = "checkpoint.copy_bandwidth",
        .type = KeyType::bandwidth,
        .fallback = "25GB/s",
-       .meaning =
-           "with `async`: at which a rank copies to its host's memory (what a GPU on PCIe 4.0 with 16 lanes does)",
+       .meaning = "at which a rank copies to its host's memory with `async`, and goes through what it keeps for what "
+                  "has changed with `incremental` (what a GPU on PCIe 4.0 with 16 lanes does)",
        .example = "50GB/s",
        .related = "checkpoint.mode",
        .field = &CheckpointRequest::copy_bandwidth},
+      {.path = "checkpoint.changed_share",
+       .type = KeyType::number,
+       .origin = Default::derived,
+       .fallback = "of what is trained: 1, with adapters theirs",
+       .min = 0,
+       .max = 1,
+       .meaning =
+           "with `incremental`: the share of a whole checkpoint's bytes that is not as it was at the one before; "
+           "frozen weights, and rows of embedding tables that no example has named since, are as they were",
+       .example = "0.05",
+       .related = "checkpoint.mode checkpoint.base_every",
+       .field = &CheckpointRequest::changed_share},
+      {.path = "checkpoint.base_every",
+       .type = KeyType::integer,
+       .fallback = "10",
+       .min = 1,
+       .max = 1'000'000,
+       .meaning = "with `incremental`: every so many checkpoints one has all, on which those after it are based",
+       .example = "20",
+       .related = "checkpoint.changed_share",
+       .field = &CheckpointRequest::base_every},
   };
 }
 

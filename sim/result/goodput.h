@@ -47,6 +47,7 @@ struct Goodput {
   bool tokens = true;
   double mean_time_to_failure_s = 0;                      // of the run while it trains
   double checkpoint_bytes = 0, stall_s = 0, write_s = 0;  // of a checkpoint: ranks stand still; until it counts
+  double written_bytes = 0;  // of that, on average; less than all where some have what has changed alone
   std::int64_t interval_steps = 0;
   std::int64_t least_interval_steps = 1;  // one checkpoint is written at a time: the one before is by then
   double asked_interval_s = 0;            // checkpoint.interval, which the least may overrule; 0: not given

@@ -41,6 +41,42 @@ double writing_rate(const plan::Scenario& s) {
   return rank > 0 ? std::min(storage, rank) : storage;
 }
 
+// Bytes of a trained parameter in a checkpoint, its values and its moments.
+struct ParameterBytes {
+  double values = 0, moment = 0;
+  double moments = 0;  // how many
+
+  double all() const { return values + moments * moment; }
+};
+
+ParameterBytes parameter_bytes(const plan::Scenario& s) {
+  const plan::Training& t = s.training;
+  ParameterBytes b;
+  b.moment = t.moments == plan::MomentsKind::fp32 ? 4 : t.moments == plan::MomentsKind::bf16 ? 2 : 1;
+  b.moments = t.optimizer == plan::OptimizerKind::adamw || t.optimizer == plan::OptimizerKind::lamb ? 2
+              : t.optimizer == plan::OptimizerKind::sgd && t.momentum > 0                           ? 1
+                                                                                                    : 0;
+  const bool one_copy = t.precision == plan::Precision::fp32 || (s.shards_in_fp32() && !t.fp8_params);
+  b.values = one_copy ? 4 : 4 + 2;
+  return b;
+}
+
+double bytes_of_adapters(const plan::Scenario& s) {
+  return static_cast<double>(model::adapter_parameter_count(s.model, s.training.adapters())) * parameter_bytes(s).all();
+}
+
+double changed_share(const plan::Scenario& s) {
+  if (s.checkpoint.changed_share >= 0) return s.checkpoint.changed_share;
+  return s.training.lora() ? bytes_of_adapters(s) / checkpoint_bytes(s) : 1;
+}
+
+// Of a whole checkpoint, over a base and those that are based on it.
+double written_share(const plan::Scenario& s) {
+  if (s.checkpoint.mode != plan::CheckpointMode::incremental) return 1;
+  const auto every = static_cast<double>(s.checkpoint.base_every);
+  return (1 + (every - 1) * changed_share(s)) / every;
+}
+
 WeeksRequest weeks_of(const plan::Scenario& s, double step_s, std::int64_t hosts, double bytes) {
   const plan::Failures& f = s.failures;
   const auto gpus = static_cast<double>(devices_of(s));
@@ -53,12 +89,19 @@ WeeksRequest weeks_of(const plan::Scenario& s, double step_s, std::int64_t hosts
   r.detection_s = f.detection.seconds(), r.restart_s = f.restart.seconds();
   r.repair_s = f.repair_hours * kSecondsOfHour;
   r.spare_hosts = f.spare_hosts;
-  const double written = bytes / writing_rate(s);
-  if (s.checkpoint.mode == plan::CheckpointMode::sync) {
-    r.stall_s = written;
-  } else {
-    r.stall_s = bytes / static_cast<double>(writers_of(s)) / static_cast<double>(s.checkpoint.copy_bandwidth.per_s());
-    r.write_s = written;
+  const double pass =
+      bytes / static_cast<double>(writers_of(s)) / static_cast<double>(s.checkpoint.copy_bandwidth.per_s());
+  const double written = written_share(s) * bytes / writing_rate(s);
+  switch (s.checkpoint.mode) {
+    case plan::CheckpointMode::sync:
+      r.stall_s = written;
+      break;
+    case plan::CheckpointMode::async:
+      r.stall_s = pass, r.write_s = written;
+      break;
+    case plan::CheckpointMode::incremental:
+      r.stall_s = pass + written;
+      break;
   }
   return r;
 }
@@ -91,22 +134,18 @@ std::int64_t most_missing(const WeeksRequest& r) {
 
 double checkpoint_bytes(const plan::Scenario& s) {
   const plan::Training& t = s.training;
-  if (t.lora())
+  if (t.lora() && s.checkpoint.mode != plan::CheckpointMode::incremental)
     refuse_goodput("checkpoint.bytes", "with adapters alone trained, it is not known what a checkpoint holds",
                    "checkpoint.bytes: 100MB, as an example");
-  const double kept = t.moments == plan::MomentsKind::fp32 ? 4 : t.moments == plan::MomentsKind::bf16 ? 2 : 1;
-  const double moments = t.optimizer == plan::OptimizerKind::adamw || t.optimizer == plan::OptimizerKind::lamb ? 2
-                         : t.optimizer == plan::OptimizerKind::sgd && t.momentum > 0                           ? 1
-                                                                                                               : 0;
-  const bool one_copy = t.precision == plan::Precision::fp32 || (s.shards_in_fp32() && !t.fp8_params);
-  const double values = one_copy ? 4 : 4 + 2;
+  const ParameterBytes bytes = parameter_bytes(s);
   const auto parameters = static_cast<double>(model::parameter_count(s.model));
-  if (t.optimizer != plan::OptimizerKind::muon) return parameters * (values + moments * kept);
+  if (t.lora()) return parameters * (t.precision == plan::Precision::fp32 ? 4 : 2) + bytes_of_adapters(s);
+  if (t.optimizer != plan::OptimizerKind::muon) return parameters * bytes.all();
   // Muon has a momentum of the matrices of blocks, and AdamW's two moments of what its vocabulary has (vectors, which
   // have two as well, are too few to count).
   const double vocabulary =
       static_cast<double>(s.model.vocab) * static_cast<double>(s.model.hidden) * (s.model.tied_embeddings ? 1 : 2);
-  return parameters * (values + kept) + vocabulary * kept;
+  return parameters * (bytes.values + bytes.moment) + vocabulary * bytes.moment;
 }
 
 std::vector<std::int64_t> batches_with_missing(const plan::Scenario& s, std::int64_t missing) {
@@ -151,6 +190,7 @@ result::Goodput goodput_of(const plan::Scenario& s, double step_s, std::int64_t 
   if (options.units > 0) r.steps = static_cast<std::int64_t>(std::ceil(options.units / g.tokens_per_step));
   g.mean_time_to_failure_s = 1 / r.rate();
   g.stall_s = r.stall_s, g.write_s = r.write_s;
+  g.written_bytes = written_share(s) * g.checkpoint_bytes;
   g.least_interval_steps = least_steps_between(r);
   g.best_interval_s = best_interval(r.rate(), r.stall_s);
   if (g.least_interval_steps > 1)  // the expected ratio falls from the best on

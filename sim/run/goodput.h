@@ -30,7 +30,8 @@ result::Goodput goodput_of(const plan::Scenario& scenario, double step_s, std::i
 
 // Each trained parameter once: in fp32 4 bytes, else its 2 bytes (1 held in 8 bits) and the fp32 copy's 4; of its
 // moments 4 bytes each (AdamW two, SGD with momentum one), 2 or 1 as training.moments says; of Adafactor's means, which
-// are short, nothing.
+// are short, nothing. With adapters the frozen parameters too, in 16 bits or fp32, where checkpoint.mode is
+// incremental: they are written now and then; otherwise whether they are is for the scenario to say (InputError).
 double checkpoint_bytes(const plan::Scenario& scenario);
 
 // A run of which so many replicas are missing goes on with whole replicas and the same batch, all alike, as

@@ -297,6 +297,48 @@ TEST(Goodput, ACheckpointIsTheModelsStateAndRanksShareTheStorage) {
   EXPECT_EQ(of("storage_bandwidth: 50GB/s, interval: 10min").interval_steps, 23);
 }
 
+// Ranks go through all they keep, 1 TB / 1,024 / 10 GB/s, and write 50 GB/s: all of every fifth, a tenth of the others.
+TEST(Goodput, OfIncrementalCheckpointsSomeAreWhole) {
+  const std::string failures = "failures: {host_mtbf_hours: 1011}\n";
+  const auto of = [&](const std::string& more, const std::vector<std::string>& set = {}) {
+    return goodput_of(
+        fleet(failures + "checkpoint: {storage_bandwidth: 50GB/s, copy_bandwidth: 10GB/s" + more + "}\n", set), 26, 8,
+        drawn(1, 1, 1));
+  };
+  const std::string mode = ", bytes: 1TB, mode: incremental";
+  const double pass = 1e12 / 1024 / 10e9;
+  const result::Goodput tenth = of(mode + ", changed_share: 0.1, base_every: 5");
+  EXPECT_DOUBLE_EQ(tenth.written_bytes, (1 + 4 * 0.1) / 5 * 1e12);
+  EXPECT_NEAR(tenth.stall_s, pass + 0.28 * 20, 1e-9);
+  EXPECT_EQ(tenth.write_s, 0);
+  EXPECT_NEAR(of(mode + ", changed_share: 0.1").stall_s, pass + 0.19 * 20, 1e-9) << "every tenth by default";
+  EXPECT_NEAR(of(mode).stall_s, pass + 20, 1e-9) << "all of a model that is trained changes";
+  EXPECT_NEAR(of(mode + ", changed_share: 0, base_every: 1").stall_s, pass + 20, 1e-9) << "all are whole";
+  const std::string text = reports::goodput_text(tenth);
+  EXPECT_NE(text.find("written on average"), std::string::npos) << text;
+  const result::Goodput all = of(", bytes: 1TB");
+  EXPECT_EQ(all.written_bytes, all.checkpoint_bytes);
+  EXPECT_LT(tenth.best_interval_s, all.best_interval_s);
+  EXPECT_GT(tenth.expected_at_best, all.expected_at_best);
+  EXPECT_GT(tenth.samples.at(0).effective_ratio(), all.samples.at(0).effective_ratio());
+}
+
+// Frozen weights of 2 bytes and adapters with their fp32 copies and two moments; only these change.
+TEST(Goodput, OfAdaptersWhatIsTrainedChanges) {
+  const auto of = [&](const std::string& mode) {
+    return goodput_of(fleet("failures: {host_mtbf_hours: 1011}\ncheckpoint: {storage_bandwidth: 50GB/s" + mode + "}\n",
+                            {"training.lora_rank=16", "training.lora_alpha=32"}),
+                      26, 8, drawn(1, 1, 1));
+  };
+  const plan::Scenario s = fleet("", {"training.lora_rank=16", "training.lora_alpha=32"});
+  const auto frozen = static_cast<double>(model::parameter_count(s.model)),
+             adapters = static_cast<double>(model::adapter_parameter_count(s.model, s.training.adapters()));
+  const result::Goodput g = of(", mode: incremental");
+  EXPECT_DOUBLE_EQ(g.checkpoint_bytes, 2 * frozen + 14 * adapters);
+  EXPECT_NEAR(g.written_bytes, (g.checkpoint_bytes + 9 * 14 * adapters) / 10, 1e-6 * g.checkpoint_bytes);
+  EXPECT_THROW(of(""), InputError) << "whether frozen weights are in it is not known";
+}
+
 // Without its line breaks and alignment.
 std::string one_line(const std::string& text) {
   return std::regex_replace(text, std::regex("\\s+"), " ");

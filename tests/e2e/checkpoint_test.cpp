@@ -40,6 +40,10 @@ TEST(Checkpoint, WhatDoesNotFitTogetherIsRefused) {
     EXPECT_TRUE(has(r.err, message)) << r.err;
   };
   refused({"--every", "2"}, "--every requires --checkpoint");
+  refused({"--checkpoint-kind", "full"}, "--checkpoint-kind requires --checkpoint");
+  refused({"--checkpoint", folder / "none", "--checkpoint-kind", "whole"}, "whole not in {sharded,full,incremental}");
+  refused({"--checkpoint", folder / "none", "--checkpoint-kind", "full", "--set", "training.moments=int8"},
+          "--checkpoint-kind: error: ");
   refused({"--checkpoint", folder / "none", "--resume"}, "has no checkpoint to resume");
   refused({"--checkpoint", folder / "none", "--max-restarts", "1"}, "--ranks gloo, or mpi");
 }
@@ -92,27 +96,41 @@ TEST(Checkpoint, AKilledServerOverMpiIsStartedAgain) {
 }
 
 // A short campaign; kills.sh says how to make a long one.
-Outcome campaign(const std::string& transport) {
-  return shell(std::string(kOpenMpi) + "export REHEARSE STEPS=500\n" + REHEARSE_SOURCE_DIR + "/tests/e2e/kills.sh " +
-               transport + " 1 1");
+struct Campaign {
+  const char *name, *transport, *mode, *kind;
+};
+std::ostream& operator<<(std::ostream& out, const Campaign& c) {
+  return out << c.name;
 }
+class KilledRanks : public testing::TestWithParam<Campaign> {};
 
-TEST(Checkpoint, KilledRanksOverGlooLoseNothing) {
-  if (has(run({"execute", "gpt-tiny-ddp", "--steps", "1", "--ranks", "gloo"}).err, "built without Gloo"))
+TEST_P(KilledRanks, LoseNothing) {
+  const Campaign& c = GetParam();
+  if (c.transport == std::string("mpi")) {
+    if (const std::string why = without_mpi(); !why.empty()) GTEST_SKIP() << why;
+  } else if (has(run({"execute", "gpt-tiny-ddp", "--steps", "1", "--ranks", "gloo"}).err, "built without Gloo")) {
     GTEST_SKIP() << "built without Gloo";
-  const Outcome r = campaign("gloo");
+  }
+  const Outcome r = shell(std::string(kOpenMpi) + "export REHEARSE STEPS=500 MODE=" + c.mode + " KIND=" + c.kind +
+                          "\n" + REHEARSE_SOURCE_DIR + "/tests/e2e/kills.sh " + c.transport + " 1 1");
   EXPECT_EQ(r.status, 0) << r.out << r.err;
   EXPECT_TRUE(has(r.out, ": same")) << r.out;
   EXPECT_FALSE(has(r.out, " 0 restarts")) << r.out;
+  EXPECT_EQ(r.err, "");
 }
 
-TEST(Checkpoint, KilledRanksOverMpiLoseNothing) {
-  if (const std::string why = without_mpi(); !why.empty()) GTEST_SKIP() << why;
-  const Outcome r = campaign("mpi");
-  EXPECT_EQ(r.status, 0) << r.out << r.err;
-  EXPECT_TRUE(has(r.out, ": same")) << r.out;
-  EXPECT_FALSE(has(r.out, " 0 restarts")) << r.out;
-}
+INSTANTIATE_TEST_SUITE_P(Checkpoint, KilledRanks,
+                         testing::Values(Campaign{"OverGloo", "gloo", "ranks", "sharded"},
+                                         Campaign{"OverMpi", "mpi", "ranks", "sharded"},
+                                         Campaign{"Full", "gloo", "ranks", "full"},
+                                         Campaign{"FullOverMpi", "mpi", "ranks", "full"},
+                                         Campaign{"Incremental", "gloo", "ranks", "incremental"},
+                                         Campaign{"IncrementalOverMpi", "mpi", "ranks", "incremental"},
+                                         Campaign{"Servers", "gloo", "servers", "sharded"},
+                                         Campaign{"ServersOverMpi", "mpi", "servers", "sharded"},
+                                         Campaign{"Elastic", "gloo", "elastic", "sharded"},
+                                         Campaign{"ElasticOverMpi", "mpi", "elastic", "full"}),
+                         [](const auto& c) { return std::string(c.param.name); });
 
 }  // namespace
 }  // namespace rehearse::e2e

@@ -24,11 +24,11 @@ bool without_gloo() {
   return has(run({"execute", "gpt-tiny-ddp", "--steps", "1", "--ranks", "gloo"}).err, "built without Gloo");
 }
 
-// Runs kTwoByTwo for `steps` steps with --elastic `range` and a checkpoint every 10, and meanwhile `disturb`, a shell
-// script to which $saved is the folder of checkpoints and $parent the command's process; `after N` waits for a
+// Runs kTwoByTwo for `steps` steps with --elastic `range` and a checkpoint every `every`, and meanwhile `disturb`, a
+// shell script to which $saved is the folder of checkpoints and $parent the command's process; `after N` waits for a
 // checkpoint of step N or later, `said TEXT` until the command has said so.
 Outcome elastic(const Folder& folder, int steps, const std::string& range, const std::string& disturb,
-                const std::string& ranks = "gloo") {
+                const std::string& ranks = "gloo", const std::string& every = "10") {
   const std::string file = folder.write("two-by-two.yaml", kTwoByTwo);
   const std::string options = " --steps " + std::to_string(steps) + " --elastic " + range;
   return shell(
@@ -39,8 +39,8 @@ reached() { for file in "$saved"/step-*/manifest.json; do step=${file%/*}; [ "${
 after() { until_true reached "$(printf %010d "$1")"; }
 said() { until_true grep -q "$1" err; }
 "$REHEARSE" execute two-by-two.yaml --ranks )sh" +
-      ranks + R"sh( --timeout 20 --checkpoint "$saved" --every 10 )sh" + options + " 2> err & parent=$!\n" + disturb +
-      "\nwait $parent; status=$?; cat err >&2; exit $status");
+      ranks + " --every " + every + R"sh( --timeout 20 --checkpoint "$saved" )sh" + options + " 2> err & parent=$!\n" +
+      disturb + "\nwait $parent; status=$?; cat err >&2; exit $status");
 }
 
 std::vector<double> losses(const Folder& folder, const std::string& name, int steps) {
@@ -70,6 +70,35 @@ kill -TERM $parent)sh");
   EXPECT_TRUE(has(r.err, "saved/ranks: 'nine' is not followed: expected a number of ranks from 2 to 4")) << r.err;
   EXPECT_TRUE(has(r.err, "there are 4 ranks now\nrehearse: note: going on from step ")) << r.err;
   EXPECT_EQ(r.status, 143) << r.err;
+}
+
+// No checkpoint is due before the end: what is gone on from is written for the change, at the end of a step, and none
+// of the steps until then is done again.
+void expect_followed_at_a_step(const std::string& ranks) {
+  const Folder folder;
+  const Outcome r = elastic(folder, 1200, "2:4", R"sh(until_true test -d "$saved"; touch "$saved/now"; after 1
+[ -e "$saved/now" ] && echo "saved/now is still there" >&2
+echo 2 > "$saved/ranks"; said "there are 2 ranks now"; echo 4 > "$saved/ranks"; said "there are 4 ranks now")sh",
+                            ranks, "100000");
+  ASSERT_EQ(r.status, 0) << r.err;
+  EXPECT_FALSE(has(r.err, "is still there")) << r.err;
+  EXPECT_TRUE(has(r.err, "there are 2 ranks now\nrehearse: note: going on from step ")) << r.err;
+  EXPECT_TRUE(has(r.err, "there are 4 ranks now\nrehearse: note: going on from step ")) << r.err;
+  EXPECT_FALSE(has(r.err, "going on from step 0 ")) << r.err;
+  std::size_t checkpoints = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(folder / "saved")) checkpoints += entry.is_directory();
+  EXPECT_EQ(checkpoints, 4U) << "asked for, for either change, at the end";
+  expect_undisturbed(folder, 1200);
+}
+
+TEST(Elastic, RanksLeaveAndComeAtAStep) {
+  if (without_gloo()) GTEST_SKIP() << "built without Gloo";
+  expect_followed_at_a_step("gloo");
+}
+
+TEST(Elastic, OverMpiRanksLeaveAndComeAtAStep) {
+  if (const std::string why = without_mpi(); !why.empty()) GTEST_SKIP() << why;
+  expect_followed_at_a_step("mpi");
 }
 
 TEST(Elastic, WhatIsLeftGoesOnWithoutAKilledRank) {
@@ -149,6 +178,34 @@ for try in $(seq 1000); do [ -e saved/step-0000000010/manifest.json ] && break; 
 kill -TERM $pids; wait; rm -rf meet; pids=; ranks 2; wait; cat err2.0; cat out2.0)sh");
   EXPECT_TRUE(has(r.out, "measured, 2 ranks")) << r.out;
   expect_undisturbed(folder, 40);
+}
+
+// What torchrun's agents do: ranks with the variables of torchelastic, one of which is killed; the agents end the
+// others and start again with as many as there are then, counting restarts.
+TEST(Elastic, TorchrunsAgentsStartAnotherNumber) {
+  if (without_gloo()) GTEST_SKIP() << "built without Gloo";
+  const Folder folder;
+  const std::string file = folder.write("two-by-two.yaml", kTwoByTwo);
+  const Outcome r = shell("cd '" + (folder / "") + R"sh('
+export MASTER_ADDR=127.0.0.1 MASTER_PORT=29511 TORCHELASTIC_MAX_RESTARTS=3 TORCHELASTIC_RUN_ID=job7
+agent() { pids=
+  for rank in $(seq 0 $(($1 - 1))); do
+    RANK=$rank LOCAL_RANK=$rank WORLD_SIZE=$1 LOCAL_WORLD_SIZE=$1 GROUP_RANK=0 TORCHELASTIC_RESTART_COUNT=$2 \
+      "$REHEARSE" execute two-by-two.yaml --steps 600 --ranks gloo --rendezvous meet --timeout 20 \
+      --checkpoint saved --every 10 --elastic 2:4 > out$2.$rank 2> err$2.$rank & pids="$pids $!"
+  done; }
+newest() { ls saved 2> /dev/null | grep -c step; }
+lost_one() { had=$(newest); for try in $(seq 1500); do [ "$(newest)" -ge $((had + 2)) ] && break; sleep 0.02; done
+  set -- $pids; kill -KILL $2; for pid in $pids; do wait $pid; echo "status $?"; done; }
+agent 4 0; lost_one; agent 2 1; lost_one; agent 4 2
+for pid in $pids; do wait $pid; echo "last $?"; done; cat err*.* >&2; cat out2.0)sh");
+  EXPECT_TRUE(has(r.out, "status 137")) << r.out << r.err;
+  EXPECT_FALSE(has(r.out, "status 0")) << "a rank that lost another ended as if all were done" << r.out << r.err;
+  EXPECT_TRUE(has(r.out, "last 0\nlast 0\nlast 0\nlast 0\n")) << r.out << r.err;
+  EXPECT_TRUE(has(r.err, "rank 1 ended without a word")) << r.err;
+  EXPECT_TRUE(has(r.out, "measured, 4 ranks")) << r.out;
+  EXPECT_TRUE(has(r.out, ", which this run went on")) << r.out;
+  expect_undisturbed(folder, 600);
 }
 
 TEST(Elastic, WhatCannotBeIsRefused) {

@@ -273,8 +273,8 @@ TEST(Checkpoints, WhatIsNotWholeIsRefusedByName) {
   refused(state, "is cut: 5 of ", [](const auto& f) { fs::resize_file(f, 5); });
   refused(state, "is damaged: its checksum", [](const auto& f) { overwrite(f, -2000, '\x55'); });
   refused(state, "is damaged: its checksum", [](const auto& f) { overwrite(f, -3, '\x55'); });
-  refused(state, "is of version 2 of checkpoints; this program reads version 1",
-          [](const auto& f) { overwrite(f, 8, '\x02'); });
+  refused(state, "is of version 3 of checkpoints; this program reads version 2",
+          [](const auto& f) { overwrite(f, 8, '\x03'); });
   refused(state, "is no rank's file of a checkpoint", [](const auto& f) { overwrite(f, 0, 'X'); });
   refused(state, "no such file", [](const auto& f) { fs::remove(f); });
   refused(state, "is of another checkpoint", [](const auto& f) {
@@ -286,9 +286,9 @@ TEST(Checkpoints, WhatIsNotWholeIsRefusedByName) {
     j["losses"][0] = 1.0;
     std::ofstream(f) << j;
   });
-  refused(manifest, "is of version 2 of checkpoints", [](const auto& f) {
+  refused(manifest, "is of version 3 of checkpoints", [](const auto& f) {
     auto j = nlohmann::json::parse(std::ifstream(f));
-    j["version"] = 2;
+    j["version"] = 3;
     std::ofstream(f) << j;
   });
 }

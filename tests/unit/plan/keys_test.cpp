@@ -214,8 +214,9 @@ std::string dump(const Scenario& s) {
                      f.switch_mtbf_hours, f.job_mtbf_hours, f.gpus_per_switch, f.detection.ps(), f.restart.ps(),
                      f.spare_hosts, f.repair_hours, static_cast<int>(f.without_spares));
   const CheckpointRequest& c = s.checkpoint;
-  out += fmt::format(" | {} {} {} {} {} {}", c.interval.ps(), static_cast<int>(c.mode), c.bytes.count(),
-                     c.storage_bandwidth.per_s(), c.rank_bandwidth.per_s(), c.copy_bandwidth.per_s());
+  out += fmt::format(" | {} {} {} {} {} {} {} {}", c.interval.ps(), static_cast<int>(c.mode), c.bytes.count(),
+                     c.storage_bandwidth.per_s(), c.rank_bandwidth.per_s(), c.copy_bandwidth.per_s(), c.changed_share,
+                     c.base_every);
   const Reinforcement& r = s.reinforcement;
   out += fmt::format(" | {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {}", r.given,
                      static_cast<int>(r.algorithm), r.prompts, r.samples, r.prompt_tokens, r.response_tokens,
