@@ -13,6 +13,7 @@
 #include "execute/rank/expert_rows.h"
 #include "execute/rank/fp8_call.h"
 #include "execute/rank/low_rank_call.h"
+#include "execute/rank/map_calls.h"
 #include "execute/rank/norm_call.h"
 #include "execute/rank/outer_call.h"
 #include "execute/rank/packed_rows.h"
@@ -419,27 +420,9 @@ class KernelCall {
         return d_.conv_backward_weight(s, in(0), in(1), out(0), v.bias ? out(1) : nullptr);
     }
   }
-  void operator()(const program::Pool2d& p) const {
-    if (!p.plain()) {
-      const kernels::PoolShape s{p.batch, p.channels, p.height, p.width, p.window, p.step(), p.pad};
-      if (p.backward) return d_.max_pool_backward(s, in(0), ids(1), out(0));
-      return d_.max_pool_forward(s, in(0), out(0), static_cast<std::int32_t*>(writes_[1].data));
-    }
-    if (p.backward) return d_.pool_backward(p.batch, p.channels, p.height, p.width, p.window, in(0), ids(1), out(0));
-    d_.pool_forward(p.batch, p.channels, p.height, p.width, p.window, in(0), out(0),
-                    static_cast<std::int32_t*>(writes_[1].data));
-  }
-
-  void operator()(const program::AveragePool& p) const {
-    const std::int64_t planes = p.batch * p.channels;
-    if (p.backward) return d_.average_pool_backward(planes, p.pixels, in(0), out(0));
-    d_.average_pool_forward(planes, p.pixels, in(0), out(0));
-  }
-  void operator()(const program::ChannelScale& s) const {
-    const std::int64_t planes = s.batch * s.channels;
-    if (s.backward) return d_.channel_scale_backward(planes, s.pixels, in(0), in(1), in(2), out(0), out(1));
-    d_.channel_scale_forward(planes, s.pixels, in(0), in(1), out(0));
-  }
+  void operator()(const program::Pool2d& p) const { call_pool(p, d_, reads_, writes_); }
+  void operator()(const program::AveragePool& p) const { call_average_pool(p, d_, reads_, writes_); }
+  void operator()(const program::ChannelScale& s) const { call_channel_scale(s, d_, reads_, writes_); }
   void operator()(const program::BatchNorm& n) const {
     using program::BatchNormPart;
     const kernels::BatchNormShape s{n.batch, n.channels, n.pixels, n.count, n.eps};

@@ -17,10 +17,12 @@
 #include "sim/cost/calibrated_costs.h"
 #include "sim/cost/cost.h"
 #include "sim/cost/device_file.h"
+#include "sim/cost/direct_convolution.h"
 #include "sim/cost/flash_model.h"
 #include "sim/cost/gemm_table.h"
 #include "sim/cost/kernel_shape.h"
 #include "sim/cost/kernel_table.h"
+#include "sim/cost/scan.h"
 #include "sim/cost/shape_times.h"
 #include "sim/cost/wave_table.h"
 #include "sim/program/work.h"
@@ -40,13 +42,6 @@ constexpr double kFairShare = 0.5;
 // What one fused attention kernel says of another on the same device: FlashAttention 1 to 3 on H100 and A100 differ by
 // up to 5 times (attention figures of arXiv 2307.08691 and 2407.08608). A judgement.
 constexpr Range kOtherKernel = {1, 0.7, 3};
-// Grouped convolutions without tensor cores: of the ordinary cores' fp32 peak, what cuDNN's direct kernels
-// (conv2d_grouped_direct_kernel, dgrad2d_, wgrad2d_) reach, whatever the operands' type. The four sizes of ResNeXt-50's
-// groups, 4 to 32 maps, took 0.08, 0.19, 0.28 and 0.25 of a GTX 1080's 8.9 TFLOP/s in TensorRT, in 8 bits
-// (apache/tvm#2075); groups of 64 with a stride 0.016 forward and 0.008 for weights, in fp16, which was called a defect
-// (pytorch/pytorch#34977). A judgement, as is the range of what either way of multiplying is taken to take.
-constexpr double kDirectShare = 0.2;
-constexpr Range kGrouped = {1, 0.4, 2.5};
 constexpr double kRepeatability = 0.02;  // of a measured shape (calibration repeats within 1-2%)
 
 struct Prediction {
@@ -70,13 +65,6 @@ std::size_t machine_index(DType type) {
 constexpr Range kFp8FromPeak = {1, 0.8, 1.5};
 // 4-bit products, of which no measurement is at hand: the same shares, and a wider judgement.
 constexpr Range kFp4FromPeak = {1, 0.8, 2};
-
-// Products of a Mamba-2 mixer's scan, Triton kernels of small tiles with exponentials between them
-// (sim/base/state_space.h): the share of the peak that they reach where traffic does not bound them, and how long a
-// kernel may take against what follows. No measurement is at hand but that these kernels are mostly bound by bandwidth
-// and latency (PyTorch's blog, "Accelerating Mamba2 with Kernel Fusion", 2026). Judgements.
-constexpr double kScanShare = 0.3;
-constexpr Range kScanRange = {1, 0.6, 2.5};
 
 // Of the nominal bandwidth of a host's memory what an AdamW step over it reaches: DeepSpeed's CPU-Adam took 0.22 s for
 // 1 billion parameters and 2.57 s for 10 billion on a DGX-2 (two Xeon Platinum 8168 with six channels of DDR4-2666
@@ -244,19 +232,16 @@ bool DeviceCosts::multiplies_directly(const Op& op, const Work& work, double sec
                                       Prediction& p) const {
   const auto* conv = std::get_if<program::Conv2d>(&op.shape);
   if (conv == nullptr || conv->groups == 1 || data_.gemm.cores_f32 <= 0) return false;
-  const double bytes = static_cast<double>(work.bytes_read + work.bytes_written),
-               rate = kDirectShare * data_.gemm.cores_f32;
-  const double efficiency = data_.efficiency(MemoryClass::elementwise);
+  const double efficiency = data_.efficiency(MemoryClass::elementwise), launch = data_.kernel_time.seconds();
   const double left = static_cast<double>(sms_left(beside)) / data_.device.sms * scale_.compute;
-  const double alone =
-      data_.kernel_time.seconds() + std::max(work.flops / rate, bytes / bandwidth_left(efficiency, {}));
+  const double alone = launch + direct_seconds(work, data_.gemm.cores_f32, bandwidth_left(efficiency, {}));
   if (alone >= seconds) return false;
   p = {};
   p.alone = p.model_alone = alone;
-  p.model_beside = data_.kernel_time.seconds() +
-                   std::max(work.flops / (rate * left), bytes / bandwidth_left(efficiency, beside, scale_.memory));
+  p.model_beside =
+      launch + direct_seconds(work, data_.gemm.cores_f32 * left, bandwidth_left(efficiency, beside, scale_.memory));
   p.coverage = Coverage::spec;
-  p.low = kGrouped.low, p.high = kGrouped.high;
+  p.low = kGroupedConvolution.low, p.high = kGroupedConvolution.high;
   return true;
 }
 
@@ -319,7 +304,7 @@ Prediction DeviceCosts::product(const Role& role, const Op& op, const GemmShape&
   p.extra = transposes(op, shape, share.bandwidth) +
             static_cast<double>(op.passes.read + op.passes.written) / share.bandwidth;
   if (const auto* conv = std::get_if<program::Conv2d>(&op.shape); conv != nullptr && conv->groups > 1) {
-    p.low *= kGrouped.low, p.high *= kGrouped.high;
+    p.low *= kGroupedConvolution.low, p.high *= kGroupedConvolution.high;
     p.coverage = Coverage::spec;
     const double own = transposes(op, shape, bandwidth_left(data_.efficiency(MemoryClass::elementwise), {}));
     if (multiplies_directly(op, program::work_of(role, op), p.alone + own, beside, p)) return p;

@@ -104,4 +104,29 @@ std::vector<Layer> read_layers(const Node& list, int depth) {
   return out;
 }
 
+void read_convolutions(const Node& list, model::Model& model) {
+  if (list.size() < 1 || list.size() > kMostLayers) {
+    list.error(fmt::format("expected a list of 1 to {} convolutions", kMostLayers),
+               "e.g. 'convolutions: [{channels: 64, kernel: 3, pool: 2}]'");
+    return;
+  }
+  std::int64_t size = model.image_size;
+  for (std::size_t i = 0; i < list.size(); ++i) {
+    const Node item = list.at(i);
+    model::ConvLayer layer;
+    read_keys(item, "model.convolutions[].", layer);
+    item.finish();
+    if (layer.kernel % 2 == 0) {
+      item.get("kernel").error(
+          fmt::format("{} is even; only an odd kernel can be padded to keep the size", layer.kernel));
+    }
+    if (size > 0 && layer.pool > size) {
+      item.get("pool").error(
+          fmt::format("the window of {} is larger than the {}x{} map it pools", layer.pool, size, size));
+    }
+    size /= layer.pool;
+    model.convolutions.push_back(layer);
+  }
+}
+
 }  // namespace rehearse::plan::detail

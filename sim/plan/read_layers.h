@@ -22,4 +22,7 @@ bool takes(model::LayerKind kind, std::string_view key);
 // Problems are reported at their place; lists within lists go to a depth of 8, and have 1000 layers at most.
 std::vector<model::Layer> read_layers(const Node& list, int depth = 0);
 
+// `model.convolutions`: each with its kernel and pool, on maps of the size before it.
+void read_convolutions(const Node& list, model::Model& model);
+
 }  // namespace rehearse::plan::detail

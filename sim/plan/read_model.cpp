@@ -65,31 +65,6 @@ class ModelSource {
   Node own_, preset_;
 };
 
-void read_convolutions(const Node& list, Model& model) {
-  if (list.size() < 1 || list.size() > kMaxListed) {
-    list.error(fmt::format("expected a list of 1 to {} convolutions", kMaxListed),
-               "e.g. 'convolutions: [{channels: 64, kernel: 3, pool: 2}]'");
-    return;
-  }
-  std::int64_t size = model.image_size;
-  for (std::size_t i = 0; i < list.size(); ++i) {
-    const Node item = list.at(i);
-    ConvLayer layer;
-    detail::read_keys(item, "model.convolutions[].", layer);
-    item.finish();
-    if (layer.kernel % 2 == 0) {
-      item.get("kernel").error(
-          fmt::format("{} is even; only an odd kernel can be padded to keep the size", layer.kernel));
-    }
-    if (size > 0 && layer.pool > size) {
-      item.get("pool").error(
-          fmt::format("the window of {} is larger than the {}x{} map it pools", layer.pool, size, size));
-    }
-    size /= layer.pool;
-    model.convolutions.push_back(layer);
-  }
-}
-
 // A cross-entropy over one class is 0 whatever the model does.
 void check_classes(const ModelSource& source, const Model& model) {
   if (!model.is_transformer() && model.loss != LossKind::cross_entropy) return;
@@ -485,7 +460,7 @@ class ModelReader {
       if (key != nullptr)
         source_.value(key).error("this model has no residual blocks", "residual_block: bottleneck, or leave it out");
     const Node list = source_.value("convolutions");
-    read_convolutions(list, model_);
+    detail::read_convolutions(list, model_);
     if (diagnostics_.list().size() == problems && model::flattened_width(model_) > kMaxFlattened)
       list.error(fmt::format("the maps flatten to {} features, the limit is {}", model::flattened_width(model_),
                              kMaxFlattened));

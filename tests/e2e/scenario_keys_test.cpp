@@ -266,5 +266,15 @@ TEST(Init, PrintsACommandThatAShellTakes) {
       has(run({"init", folder / "plain.yaml", "--model", "gpt-tiny"}).err, " " + (folder / "plain.yaml") + "\n"));
 }
 
+// What a device cannot multiply is the scenario's to say, not the device file's.
+TEST(ScenarioKeys, APrecisionThatADeviceHasNotIsTheScenariosProblem) {
+  const Outcome r = run({"simulate", "llama2-7b-8xa100", "--set", "training.precision=fp8"});
+  EXPECT_EQ(r.status, 2);
+  EXPECT_TRUE(has(r.err,
+                  "scenarios/llama2-7b-8xa100.yaml: error: training.precision: fp8: device a100-sxm-80g has no "
+                  "products of this type (fp32, bf16, fp16)"))
+      << r.err;
+}
+
 }  // namespace
 }  // namespace rehearse::e2e
