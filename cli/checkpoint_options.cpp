@@ -10,7 +10,6 @@ namespace rehearse::cli {
 
 CheckpointCommandOptions add_checkpoint_options(CLI::App& command, execute::CheckpointOptions& checkpoint,
                                                 int most_steps) {
-  const auto& kinds = execute::kCheckpointKinds;
   CLI::Option* folder =
       command.add_option("--checkpoint", checkpoint.folder, "Write checkpoints there, to be resumed from")
           ->check(not_empty())
@@ -27,12 +26,13 @@ CheckpointCommandOptions add_checkpoint_options(CLI::App& command, execute::Chec
   command
       .add_option_function<std::string>(
           "--checkpoint-kind",
-          [&checkpoint, &kinds](const std::string& name) {
+          [&checkpoint](const std::string& name) {
+            constexpr const auto& kinds = execute::kCheckpointKinds;
             checkpoint.kind =
                 static_cast<execute::CheckpointKind>(std::find(kinds.begin(), kinds.end(), name) - kinds.begin());
           },
           "sharded (default): what each rank keeps; full; incremental")
-      ->check(one_of({kinds.begin(), kinds.end()}))
+      ->check(one_of({execute::kCheckpointKinds.begin(), execute::kCheckpointKinds.end()}))
       ->needs(folder)
       ->type_name("KIND");
   command.add_option("--base-every", checkpoint.base_every, "Incremental: every K-th is a whole one (default 10)")

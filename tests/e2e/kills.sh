@@ -73,7 +73,8 @@ losses() { sed -n '/"losses"/,/]/p' "$folder/$1/$last/manifest.json"; }
 # Whether losses of $1 and $2 agree to 1e-4.
 near() {
   paste <(losses "$1") <(losses "$2") | tr -d '",:][' |
-    awk 'NF == 2 && $1 + 0 > 0 { n++; d = $1 / $2 - 1; if (d > 1e-4 || d < -1e-4) bad++ } END { exit n == 0 || bad > 0 }'
+    awk 'NF == 2 && $1 + 0 > 0 { n++; d = $1 / $2 - 1; if (d > 1e-4 || d < -1e-4) bad++ }
+         END { exit n == 0 || bad > 0 }'
 }
 # Of incremental checkpoints, the files of which depend on when the whole ones were.
 add_up() { (train "$1" $((steps + 1)) --resume --checkpoint-kind full) || cat "$folder/$1.err"; }
