@@ -54,7 +54,7 @@ std::string links_of(const Result& r, const std::string& group) {
   std::set<std::string> kinds;
   for (const result::LinkUse& link : r.links.busiest)
     for (const result::LinkUser& user : link.users)
-      if (user.name.starts_with(group + " ")) kinds.insert(link.kind);
+      if (user.name.starts_with(group + " ")) kinds.insert(link.kind == "link" ? "links of the fabric" : link.kind);
   if (!kinds.empty()) return fmt::format("over {}", fmt::join(kinds, ", "));
   for (const result::CollectiveUse& use : r.collectives)
     if (use.group == group && r.source != "measured") return use.nodes > 1 ? "between nodes" : "within a node";
@@ -139,7 +139,7 @@ std::string data_panel(const Result& r, const PlanGrid& grid, const Traffic& tra
     out += wire("data", ax, ay, bx, by);
     out += arrowhead("data", (ax + bx) / 2 + 4 * dx, (ay + by) / 2 + 4 * dy, dx, dy);
     nodes += shown[i] < 0
-                 ? node(ax, ay, 44, 20, fmt::format("… {}", grid.data - static_cast<std::int64_t>(n) + 1), false)
+                 ? node(ax, ay, 56, 20, fmt::format("+{} more", grid.data - static_cast<std::int64_t>(n) + 1), false)
                  : node(ax, ay, 34, 20, fmt::format("{}", shown[i]), shown[i] == 0);
   }
   const std::vector<std::string> lines = words_of(r, traffic, "data");
@@ -163,7 +163,7 @@ std::string tensor_panel(const Result& r, const PlanGrid& grid, const Traffic& t
     const std::int64_t rank = shown[i] * grid.tensor_stride;
     nodes += shown[i] < 0
                  ? node(at, y, step - 4, 22,
-                        fmt::format("… {}", grid.tensor - static_cast<std::int64_t>(shown.size()) + 1), false)
+                        fmt::format("+{} more", grid.tensor - static_cast<std::int64_t>(shown.size()) + 1), false)
                  : node(at, y, step - 4, 22,
                         grid.tensor_stride > 0 ? fmt::format("{}", rank) : fmt::format("t{}", shown[i]), shown[i] == 0);
   }

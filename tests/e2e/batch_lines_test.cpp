@@ -55,7 +55,7 @@ TEST(BatchLines, OfJobsInAQueue) {
   const Folder folder;
   const std::string file = folder.write("queue.yaml",
                                         "rehearse_queue: 1\nname: two\ncluster: {topology: dgx-a100, hosts: 1}\n"
-                                        "jobs:\n  - {name: small, scenario: gpu/gpt2, steps: 10, gpus: 8}\n");
+                                        "jobs:\n  - {name: small, scenario: llama2-7b-8xa100, steps: 10, gpus: 8}\n");
   const Outcome r = run({"queue", file});
   ASSERT_EQ(r.status, 0) << r.err;
   EXPECT_TRUE(has(joined(r.out), "small: batch: ")) << r.out;
