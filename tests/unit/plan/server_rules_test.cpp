@@ -12,15 +12,16 @@ std::string text_of(const std::string& plan, const std::string& training, const 
          "}\ntraining: " + training + "\n";
 }
 
-std::vector<std::string> of_plan(const std::string& plan, const std::string& training = "{global_batch: 16, clip: 0}",
-                                 const std::string& model = "", int gpus = 16) {
+std::vector<std::string> served_plan(const std::string& plan,
+                                     const std::string& training = "{global_batch: 16, clip: 0}",
+                                     const std::string& model = "", int gpus = 16) {
   return problems(text_of("servers: 2, " + plan, training, model, gpus));
 }
 
 TEST(ServerRules, PlansThatAre) {
   for (const char* plan : {"", "consistency: asynchronous", "consistency: bounded, staleness: 0",
                            "server_devices: workers", "backup_workers: 8, micro_batch: 2"})
-    EXPECT_EQ(of_plan(plan), std::vector<std::string>{}) << plan;
+    EXPECT_EQ(served_plan(plan), std::vector<std::string>{}) << plan;
 }
 
 TEST(ServerRules, WhatCannotBeIsSaidInWords) {
@@ -28,22 +29,25 @@ TEST(ServerRules, WhatCannotBeIsSaidInWords) {
     ASSERT_EQ(found.size(), 1U) << problem;
     EXPECT_NE(found[0].find(problem), std::string::npos) << found[0];
   };
-  only(of_plan("tensor: 2"), "plan.tensor = 2 splits it over 2 ranks");
-  only(of_plan("pipeline: 2"), "plan.pipeline = 2 splits it over 2 ranks");
-  only(of_plan("context: 2"), "plan.context = 2 splits it over 2 ranks");
-  only(of_plan("zero: 1"), "of which plan.zero = 1 shards the ranks' own");
-  only(of_plan("expert: 4", "{global_batch: 16, clip: 0}", "model: {preset: moe-tiny}\n"), "plan.expert = 4 splits it");
-  only(of_plan("local_steps: 4"), "with plan.local_steps = 4 workers step by themselves");
-  only(of_plan("gradient_compression: [int8]"), "gradients for servers are not compressed yet");
-  only(of_plan("", "{global_batch: 16}"), "training.clip = 1 is of the norm of all gradients");
-  only(of_plan("", "{global_batch: 16, clip: 0, precision: fp16}"), "are of all ranks together");
-  only(of_plan("", "{global_batch: 16, clip: 0, first_weights: broadcast}"), "pull their parameters from the servers");
-  only(of_plan("", "{global_batch: 16, clip: 0, optimizer: lamb}"), "servers step by sgd or adamw so far");
-  only(of_plan("backup_workers: 16"), "16 of 16 data-parallel ranks are spare");
-  only(of_plan("backup_workers: 1, consistency: bounded"), "leave nobody behind to spare");
-  only(of_plan("backup_workers: 1"), "data * micro_batch = 15 * 1 = 15 (data = gpus / (tensor * pipeline) - backup");
-  only(of_plan("server_devices: workers", "{global_batch: 1, clip: 0}", "", 1), "2 servers beside 1 workers");
-  only(of_plan("consistency: asynchron"), "did you mean 'asynchronous'?");
+  only(served_plan("tensor: 2"), "plan.tensor = 2 splits it over 2 ranks");
+  only(served_plan("pipeline: 2"), "plan.pipeline = 2 splits it over 2 ranks");
+  only(served_plan("context: 2"), "plan.context = 2 splits it over 2 ranks");
+  only(served_plan("zero: 1"), "of which plan.zero = 1 shards the ranks' own");
+  only(served_plan("expert: 4", "{global_batch: 16, clip: 0}", "model: {preset: moe-tiny}\n"),
+       "plan.expert = 4 splits it");
+  only(served_plan("local_steps: 4"), "with plan.local_steps = 4 workers step by themselves");
+  only(served_plan("gradient_compression: [int8]"), "gradients for servers are not compressed yet");
+  only(served_plan("", "{global_batch: 16}"), "training.clip = 1 is of the norm of all gradients");
+  only(served_plan("", "{global_batch: 16, clip: 0, precision: fp16}"), "are of all ranks together");
+  only(served_plan("", "{global_batch: 16, clip: 0, first_weights: broadcast}"),
+       "pull their parameters from the servers");
+  only(served_plan("", "{global_batch: 16, clip: 0, optimizer: lamb}"), "servers step by sgd or adamw so far");
+  only(served_plan("backup_workers: 16"), "16 of 16 data-parallel ranks are spare");
+  only(served_plan("backup_workers: 1, consistency: bounded"), "leave nobody behind to spare");
+  only(served_plan("backup_workers: 1"),
+       "data * micro_batch = 15 * 1 = 15 (data = gpus / (tensor * pipeline) - backup");
+  only(served_plan("server_devices: workers", "{global_batch: 1, clip: 0}", "", 1), "2 servers beside 1 workers");
+  only(served_plan("consistency: asynchron"), "did you mean 'asynchronous'?");
   const auto without = [](const std::string& plan) {
     return problems(text_of(plan, "{global_batch: 16, clip: 0}", "", 16));
   };
