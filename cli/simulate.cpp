@@ -126,16 +126,16 @@ int explain_folding(const SimulateArguments& a, const std::string& root) {
 result::Result simulate_shared(SimulateArguments& a, const std::string& root) {
   if (a.session == nullptr) return simulate_file(a.request, root);
   execute::MpiSession& session = *a.session;
-  constexpr std::chrono::hours kLongest{24};  // that a process is waited for after another has done its part
+  constexpr std::chrono::hours kLongestWait{24};  // that a process is waited for after another has done its part
   const run::Processes processes{session.rank(), session.ranks(),
-                                 [&](std::string bytes) { return session.trade(std::move(bytes), kLongest); }};
+                                 [&](std::string bytes) { return session.trade(std::move(bytes), kLongestWait); }};
   a.request.processes = &processes;
   a.request.progress = [&](double) {
     if (session.failed()) throw std::runtime_error("another process has ended the simulation");
   };
   session.begin_work();
   result::Result r = simulate_file(a.request, root);
-  session.gather("", kLongest);
+  session.gather("", kLongestWait);
   a.request.processes = nullptr;
   return r;
 }

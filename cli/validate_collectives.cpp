@@ -27,7 +27,7 @@ using collective::Observation;
 using program::CollectiveKind;
 
 constexpr double kLowestFitted = 1024, kLarge = 64 << 20;
-constexpr double kShortest = 1e-3, kLongest = 3.6e9;  // us; an hour
+constexpr double kShortestUs = 1e-3, kLongestUs = 3.6e9;  // us; an hour
 constexpr std::size_t kFewestSizes = 6, kMissesShown = 8;
 
 struct Row {
@@ -81,10 +81,10 @@ Row read_row(const CsvRow& f) {
   } else {
     row.seen.kind = *kind;
     row.seen.time_us = time_of(time, algbw, busbw, row.seen);
-    if (row.seen.time_us > 0 && (row.seen.time_us < kShortest || row.seen.time_us > kLongest))
+    if (row.seen.time_us > 0 && (row.seen.time_us < kShortestUs || row.seen.time_us > kLongestUs))
       f.error("time_us",
-              fmt::format("{:g} us is no time of a collective, expected {:g} to {:g}", row.seen.time_us, kShortest,
-                          kLongest),
+              fmt::format("{:g} us is no time of a collective, expected {:g} to {:g}", row.seen.time_us, kShortestUs,
+                          kLongestUs),
               "the row's time_us, or its bytes over its bandwidth");
     if (!(row.seen.time_us > 0)) row.reason = "no time and no bandwidth";
     if (!(row.seen.bytes > 0)) row.reason = "no bytes";

@@ -139,7 +139,7 @@ struct Samples {
   Quantiles step_ps;
   std::int64_t least_ps = 0, most_ps = 0, mean_ps = 0;
   std::array<Quantiles, kShares> breakdown_ps{};
-  std::vector<std::int64_t> of_samples_ps;  // the step of each
+  std::vector<std::int64_t> of_samples_ps = {};  // the step of each
 };
 
 // What noise costs in the sample reported, each by a simulation without it: `without_ps` is the step then.

@@ -100,6 +100,7 @@ TEST(Transfers, TheBudgetEndsThemEvenIfOneNeverCame) {
       return {};
     }
     Time exchange(std::span<const execute::Message>) override { return {}; }
+    std::string_view way(CollectiveKind, std::int64_t, std::int64_t, program::DType) const override { return ""; }
   };
   Absent absent;
   RankGroup group{nullptr, {&absent, &absent}, [&] { absent.stopped = true; }};

@@ -29,7 +29,7 @@ StatePayload payload_of(const Bytes& bytes) {
   return [&bytes](std::int64_t offset, std::int64_t) { return bytes.data() + offset; };
 }
 
-Bytes counting(std::size_t bytes, int first = 0) {
+Bytes counted_bytes(std::size_t bytes, int first = 0) {
   Bytes all(bytes);
   for (std::size_t i = 0; i < bytes; ++i) all[i] = static_cast<std::byte>((first + static_cast<int>(i * 7)) % 251);
   return all;
@@ -47,7 +47,7 @@ StateHeader header_of_buffers(const std::vector<std::int64_t>& bytes) {
 
 TEST(ChangedBlocks, AreThoseOfWhichAByteIsAnother) {
   const StateHeader header = header_of_buffers({2500, 10, 5000});  // blocks at 0 1024 2048 | 2500 | 2510 3534 ...
-  Bytes bytes = counting(7510);
+  Bytes bytes = counted_bytes(7510);
   ChangedBlocks changed;
   EXPECT_EQ(changed.take(header, payload_of(bytes)), (Spans{{0, 7510}})) << "the first time all";
   EXPECT_EQ(changed.take(header, payload_of(bytes)), Spans{});
@@ -85,7 +85,7 @@ struct Chain {
 
   const TemporaryFolder folder;
   const std::string name = state_file_name(0);
-  Bytes now = counting(3000);
+  Bytes now = counted_bytes(3000);
   StateFileFacts facts;  // of the last
 };
 
@@ -131,7 +131,7 @@ TEST(StateFiles, ABaseThatIsNotWhatItWasIsRefusedByName) {
   expect(torn, torn.of(1) + "/" + torn.name, "its checksum is not that of its content");
   StateHeader header = header_of_buffers({3000});
   header.step = 1;
-  const Bytes others = counting(3000, 5);
+  const Bytes others = counted_bytes(3000, 5);
   write_state_file(other.of(1) + "/" + other.name, header, payload_of(others));
   expect(other, other.of(1) + "/" + other.name, "is of another checkpoint: not the file that");
 }
@@ -168,7 +168,7 @@ TEST(WholeState, IsPutTogetherOfParts) {
   for (const RankState& holder : two_holders()) {
     StateHeader part = whole.part_of(holder.header());
     part.step = 4;
-    kept.push_back(counting(28, 100 * part.rank));
+    kept.push_back(counted_bytes(28, 100 * part.rank));
     write_state_file(checkpoint + "/" + part_file_name(part.rank), part, payload_of(kept.back()));
   }
   whole.put_together(checkpoint, 4);

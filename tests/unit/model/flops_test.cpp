@@ -5,19 +5,10 @@
 #include <cmath>
 #include <string>
 
-#include "sim/plan/read_model.h"
+#include "tests/unit/model/preset.h"
 
 namespace rehearse::model {
 namespace {
-
-Model preset(const std::string& name) {
-  Diagnostics diagnostics;
-  const Document scenario = Document::from_text("s.yaml", "model: " + name, diagnostics);
-  Model model = plan::read_model(scenario.root().get("model"), *plan::find_framework("rehearse"), REHEARSE_SOURCE_DIR,
-                                 diagnostics);
-  diagnostics.throw_if_any();
-  return model;
-}
 
 // Of a token: twice the weights of products, and of each head's state two products, of the recurrence.
 TEST(ModelFlops, OfMixersAreTheRecurrences) {
