@@ -145,8 +145,9 @@ class ModelReader {
     for (const char* path : {"model.layer_pattern", "model.hidden", "model.heads", "model.kv_heads", "model.head_dim"})
       if (const Key& key = *find_key(path); key.of_family(family)) read_key(key);
     if (model_.family != Family::gpt && model_.is_causal() && !model_.has_decoder()) latent();
-    if (model_.heads == 0 && diagnostics_.list().size() == problems) {
-      if (model_.has_attention()) source_.value("heads").error("required key is missing, expected an integer");
+    if (model_.heads == 0) {
+      if (model_.has_attention() && diagnostics_.list().size() == problems)
+        source_.value("heads").error("required key is missing, expected an integer");
       model_.heads = 1;
     }
     const bool head_dim_given = source_.given("head_dim") || model_.latent_attention() || !model_.has_attention();

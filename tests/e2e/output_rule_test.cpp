@@ -169,6 +169,7 @@ TEST(OutputOverInput, ResultsAndMeasurementsStay) {
 TEST(OutputRule, OnePlaceOpensOutputs) {
   const std::map<std::string, std::string> others = {
       {"cli/console.cpp", "/dev/null for closed standard streams"},
+      {"execute/placement/elastic.cpp", "an empty file in the checkpoints' folder, by which ranks are asked for one"},
       {"execute/placement/shared_device.cpp", "/dev/null for a server's streams"},
       {"execute/processes/status_board.cpp", "shared memory of ranks, in the rendezvous folder"},
       {"execute/processes/mpi/mpi_job.cpp", "an empty file in a temporary folder, by which a job's ranks see its end"},
