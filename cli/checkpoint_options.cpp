@@ -31,7 +31,7 @@ CheckpointCommandOptions add_checkpoint_options(CLI::App& command, execute::Chec
             checkpoint.kind =
                 static_cast<execute::CheckpointKind>(std::find(kinds.begin(), kinds.end(), name) - kinds.begin());
           },
-          "sharded (default): what each rank keeps; full; incremental")
+          "sharded (the default), full, incremental")
       ->check(one_of({execute::kCheckpointKinds.begin(), execute::kCheckpointKinds.end()}))
       ->needs(folder)
       ->type_name("KIND");

@@ -41,7 +41,7 @@ std::string text(const Json& row, const char* key) {
 }
 
 std::string models(const Json& all) {
-  Rows rows = {{"model", "parameters", "layers", "hidden", "heads", "vocab", "sequence", "family"}};
+  Rows rows = {{"model", "params", "layers", "hidden", "heads", "vocab", "sequence", "family"}};
   for (const Json& m : all) {
     std::string size = m.contains("parameters") ? reports::compact(m["parameters"].get<double>()) : "";
     std::replace(size.begin(), size.end(), 'G', 'B');  // the field says billions

@@ -56,6 +56,8 @@ class ModelSource {
   const Node& main() const { return own_ ? own_ : preset_; }
   // The node that has the key's value, or lacks it.
   Node value(std::string_view key) const { return of(key).get(key); }
+  // Of a key that is a mapping, whose keys have an order of their own.
+  ModelSource within(std::string_view key) const { return {own_.get(key), preset_.get(key)}; }
   void finish() const {
     own_.finish();
     preset_.finish();
@@ -308,8 +310,13 @@ class ModelReader {
     const Node image = source_.value("image");
     if (!image)
       return image.error("required key is missing, expected a mapping", "e.g. 'image: {channels: 3, size: 32}'");
-    detail::read_keys(image, "model.image.", model_);
-    image.finish();
+    const ModelSource keys = source_.within("image");
+    for (const char* path : {"model.image.channels", "model.image.size"}) {
+      const Key& key = *find_key(path);
+      const auto value = detail::read_value(keys.of(key.leaf()), key, {});
+      if (value) key.field.set(model_, *value, key.values);
+    }
+    keys.finish();
   }
 
   void finish_rotation() {

@@ -5,6 +5,7 @@
 #include <bit>
 #include <numeric>
 
+#include "sim/plan/documents.h"
 #include "sim/plan/schedule/schedule.h"
 
 namespace rehearse::run {
@@ -334,9 +335,12 @@ class Shrinking {
     const auto shorter = [&](int64_t n) { return n == 0 ? n : scaled(n, seq_len_, l.seq_len); };
     m.sliding_window = shorter(large_.model.sliding_window);
     m.attention_chunk = shorter(large_.model.attention_chunk);
-    t.document_length = shorter(l.document_length);
+    // A ring cuts each document into equal chunks.
+    const int64_t chunk = plan::rings_by_document(s_.plan, t) ? 2 * s_.plan.context : 1;
+    const auto document = [&](int64_t n) { return n == 0 ? n : std::max(chunk, shorter(n) / chunk * chunk); };
+    t.document_length = document(l.document_length);
     t.document_lengths.clear();
-    for (const int64_t length : l.document_lengths) t.document_lengths.push_back(shorter(length));
+    for (const int64_t length : l.document_lengths) t.document_lengths.push_back(document(length));
     if (m.decoder_seq_len > 0) m.decoder_seq_len = std::max<int64_t>(4, shorter(large_.model.decoder_seq_len));
     // What is performed cuts spans out of a text, which leave the decoder fewer tokens than the encoder.
     const int64_t parts = s_.plan.tensor;

@@ -1,6 +1,7 @@
 // rehearse export and import as a user runs them: there and back through a file, and what is wrong with one.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "tests/e2e/program.h"
@@ -21,7 +22,8 @@ TEST(LaunchFiles, APlanTakenAwayAndBroughtBackTakesAsLong) {
   const std::string script = folder / "pretrain.sh", back = folder / "back.yaml";
   const Outcome out = run({"export", "mixtral-8x7b-64xh100", "--to", "megatron", "-o", script});
   EXPECT_EQ(out.status, 0) << out.err;
-  EXPECT_EQ(out.err, "") << "Megatron-LM says all of that plan";
+  EXPECT_TRUE(out.err.starts_with("rehearse: batch: 256 sequences = ")) << out.err;
+  EXPECT_EQ(std::count(out.err.begin(), out.err.end(), '\n'), 1) << "Megatron-LM says all of that plan\n" << out.err;
   const Outcome in = run({"import", script, "-o", back});
   EXPECT_EQ(in.status, 0) << in.err;
   EXPECT_EQ(in.out, "");

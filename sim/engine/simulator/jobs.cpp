@@ -59,7 +59,8 @@ Jobs::Jobs(const IdVector<JobId, JobCode>& codes, const Folding& folding, const 
 
 // The last of its streams says when: time does not run backwards.
 void Jobs::end_of_rank_step(RankId rank, std::int32_t step) {
-  std::vector<Time>& ends = rank_step_ends_.at(rank.index());
+  if (rank.index() >= rank_step_ends_.size()) return;  // of another job
+  std::vector<Time>& ends = rank_step_ends_[rank.index()];
   if (static_cast<std::size_t>(step) >= ends.size()) ends.resize(static_cast<std::size_t>(step) + 1);
   ends[static_cast<std::size_t>(step)] = clock_.now();
 }

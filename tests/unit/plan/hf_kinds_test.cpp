@@ -60,11 +60,11 @@ TEST_F(HfKinds, KindsThatAreNotThereSayWhy) {
   for (const auto& [kind, why] : {std::pair{"olmo2", "norms behind the branches"},
                                   {"qwen3_next", "gated delta rules"},
                                   {"modernbert", "an encoder with rotated positions"},
-                                  {"mamba2", "state-space layers"}}) {
+                                  {"mamba", "selective scans of the first Mamba"}}) {
     EXPECT_NE(of(kind).find(why), std::string::npos) << of(kind);
     EXPECT_EQ(of(kind).find("did you mean"), std::string::npos) << of(kind);
   }
-  for (const char* kind : {"gemma9", "qwen4", "mambo2"})
+  for (const char* kind : {"gemma9", "qwen4", "rwkv"})
     EXPECT_EQ(of(kind).find("did you mean"), std::string::npos) << of(kind);
   EXPECT_NE(of("mistrall").find("did you mean 'mistral'?"), std::string::npos);
 }
