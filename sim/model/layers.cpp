@@ -53,8 +53,8 @@ double multiply_adds_of(const Layer& layer, Extent in) {
   }
   if (layer.kind != LayerKind::convolution) return 0;
   const Extent out = extent_after(layer, in);
-  return static_cast<double>(in.channels / layer.groups * layer.kernel * layer.kernel) *
-         static_cast<double>(out.elements());
+  const std::int64_t window = in.channels / layer.groups * layer.kernel * layer.kernel;
+  return static_cast<double>(window) * static_cast<double>(out.elements());
 }
 
 std::string extent_text(Extent e) {

@@ -7,6 +7,7 @@
 
 #include "sim/base/document.h"
 #include "sim/model/layers.h"
+#include "sim/model/model.h"
 
 namespace rehearse::plan::detail {
 

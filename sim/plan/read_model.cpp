@@ -217,10 +217,8 @@ class ModelReader {
     if (!model_.has_mixers()) check_no_mixers();
     if (!source_.given("ffn_hidden")) {
       const bool unread = model_.one_branch() && model_.layer_pattern.find('-') == std::string::npos;
-      if (model_.one_branch() && !unread && model_.family == Family::moe)
-        source_.value("ffn_hidden")
-            .error("required key is missing, expected an integer: the width of the dense layers");
-      if (model_.family == Family::moe && (model_.dense_layers > 0 || model_.experts_every > 1))
+      const bool dense = model_.dense_layers > 0 || model_.experts_every > 1 || (model_.one_branch() && !unread);
+      if (model_.family == Family::moe && dense)
         source_.value("ffn_hidden")
             .error("required key is missing, expected an integer: the width of the dense layers");
       // Llama's rule (8/3 hidden, rounded up to a multiple that differs by model) cannot be guessed, so it is required.
@@ -308,13 +306,12 @@ class ModelReader {
 
   void read_image() {
     const Node image = source_.value("image");
-    if (!image)
-      return image.error("required key is missing, expected a mapping", "e.g. 'image: {channels: 3, size: 32}'");
+    if (!image) return image.error("required key is missing, expected a mapping", "image: {channels: 3, size: 32}");
     const ModelSource keys = source_.within("image");
     for (const char* path : {"model.image.channels", "model.image.size"}) {
       const Key& key = *find_key(path);
-      const auto value = detail::read_value(keys.of(key.leaf()), key, {});
-      if (value) key.field.set(model_, *value, key.values);
+      if (const auto value = detail::read_value(keys.of(key.leaf()), key, {}))
+        key.field.set(model_, *value, key.values);
     }
     keys.finish();
   }
@@ -506,8 +503,7 @@ class ModelReader {
     return model_.residual_group_width != plain.residual_group_width ? "residual_group_width" : nullptr;
   }
   const char* given_squeeze_key() const {
-    if (model_.squeeze_ratio > 0) return "squeeze_ratio";
-    return model_.squeeze_width > 0 ? "squeeze_width" : nullptr;
+    return model_.squeeze_ratio > 0 ? "squeeze_ratio" : model_.squeeze_width > 0 ? "squeeze_width" : nullptr;
   }
 
   void finish_residual(std::size_t problems) {

@@ -548,7 +548,8 @@ PlanFloor plan_floor(const std::vector<LayerFloor>& of_kinds, const plan::Scenar
   const bool slowest = meets && scenario.model.experts == 0 && !p.steps_apart();
   const std::vector<std::vector<int>> kinds = kinds_of_stages(scenario, machine);
   if (!mixed) {
-    const auto passes = static_cast<double>(micro_batches * scenario.cluster.gpus / p.pipeline);
+    const std::int64_t all_passes = micro_batches * scenario.cluster.gpus / p.pipeline;
+    const auto passes = static_cast<double>(all_passes);
     floor.kernels.add(of_kinds.front().first.kernels, passes);
     floor.kernels.add(of_kinds.front().last.kernels, passes);
     for (const UnitFloor& unit : of_kinds.front().layers) floor.kernels.add(unit.kernels, passes);

@@ -13,7 +13,8 @@ bool ranks_are_alike(const plan::Scenario& scenario) {
 Joules kernel_joules(const lower::DistinctStages& stages, const plan::Scenario& scenario, const run::Machine& machine) {
   Joules sum;
   if (machine.kinds() > 1 || !ranks_are_alike(scenario) || scenario.training.packs()) return sum;
-  const auto ranks = static_cast<double>(scenario.cluster.gpus / scenario.plan.pipeline);
+  const std::int64_t of_stage = scenario.cluster.gpus / scenario.plan.pipeline;
+  const auto ranks = static_cast<double>(of_stage);
   for (std::size_t stage = 0; stage < stages.role_of.size(); ++stage) {
     const run::KernelJoules of_rank = run::kernel_joules(stages.program.roles[stages.role_of[stage]],
                                                          stages.slots[stage], machine.costs->device().power);

@@ -308,8 +308,8 @@ TEST(Simulate, SetOverridesTheFile) {
 TEST(Simulate, DirectoryHoldsTheResultAndItsOps) {
   const Folder folder;
   ASSERT_EQ(run({"simulate", folder.write("s.yaml", kCliScenario), "-o", folder / "a/b"}).status, 0);
-  EXPECT_EQ(folder.files(),
-            (std::vector<std::string>{"a/b/ops.csv", "a/b/result.json", "a/b/steps.csv", "a/b/trace.json.gz", "s.yaml"}));
+  EXPECT_EQ(folder.files(), (std::vector<std::string>{"a/b/ops.csv", "a/b/result.json", "a/b/steps.csv",
+                                                      "a/b/trace.json.gz", "s.yaml"}));
   EXPECT_EQ(read(folder / "a/b/ops.csv")
                 .rfind("id,rank,stage,stream,kind,phase,shape,start_ps,duration_ps,coverage,bytes,flops,"
                        "micro_batch,group,group_size,waited_ps,after,waited_for,queued_ps,woken_by,moving_ps,peers\n",
