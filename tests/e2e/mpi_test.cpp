@@ -257,15 +257,18 @@ TEST_F(Mpi, AServerOrWorkerThatIsStoppedIsNamedAtTheDeadline) {
 }
 
 // When all have pulled for the last time nobody waits for an answer of the server, but for its end. The last iteration
-// is long: it must not end before the signal comes.
+// is long: it must not end before the signal comes. Where a worker is slow the signal comes before its last pull, and
+// another wait names the server: once more then.
 TEST_F(Mpi, AServerThatIsStoppedAfterTheLastPullIsNamedAtTheDeadline) {
-  const Outcome r =
-      disturb(folder_, std::string(kServed) + " --set training.global_batch=4096 --set cluster.threads_per_rank=1",
-              "STOP", 4, 1, 2);
-  EXPECT_NE(r.status, 0);
-  EXPECT_NE(r.status, 124) << "hung";
+  Outcome r;
+  for (int attempt = 0; attempt < 4 && !has(r.err, "for a sign of life of server 0"); ++attempt) {
+    r = disturb(folder_, std::string(kServed) + " --set training.global_batch=4096 --set cluster.threads_per_rank=1",
+                "STOP", 4, 1, 2);
+    EXPECT_NE(r.status, 0);
+    EXPECT_NE(r.status, 124) << "hung";
+    EXPECT_TRUE(has(r.err, "rank 4 does not answer")) << r.err;
+  }
   EXPECT_TRUE(has(r.err, "waited 4 s for a sign of life of server 0 (rank 4)")) << r.err;
-  EXPECT_TRUE(has(r.err, "rank 4 does not answer")) << r.err;
 }
 
 // Whoever started the job says why he ends it; the ranks say that somebody else did.
