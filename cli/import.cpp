@@ -99,8 +99,9 @@ void add_import(CLI::App& app, Action& action) {
       ->check(between(1, kMostImportGpus))
       ->type_name("N");
   command->footer(
-      "Read are scripts with Megatron-LM's arguments, DeepSpeed's JSON, torchtitan's\n"
-      "TOML and Accelerate's YAML; which is which is seen by looking.\n"
+      "Read are scripts with Megatron-LM's arguments or commands of NeMo and\n"
+      "Megatron-Bridge, DeepSpeed's JSON, torchtitan's TOML and Accelerate's YAML;\n"
+      "which is which is seen by looking.\n"
       "What was used, ignored and assumed is listed on standard error.\n"
       "Examples:\n  rehearse import pretrain.sh -o my.yaml\n"
       "  rehearse import pretrain.sh --model llama3-8b --gpus 64");

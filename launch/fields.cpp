@@ -168,6 +168,12 @@ const Setting* Taken::find(std::string_view key) {
   return last;
 }
 
+const Setting* Taken::peek(std::string_view key) const {
+  const auto last =
+      std::find_if(settings_.rbegin(), settings_.rend(), [&](const Setting& one) { return one.key == key; });
+  return last == settings_.rend() ? nullptr : &*last;
+}
+
 void Taken::error(const Setting& at, std::string message, std::string hint) {
   problems_.add({file_, at.line, at.column, one_line(name_of(at)), std::move(message), std::move(hint)});
 }
@@ -222,7 +228,7 @@ void Taken::used(const Setting& setting, const std::string& ours) {
   std::string value;
   if (setting.as.empty())
     for (const std::string& one : setting.values) {
-      if (value.size() > 60 || one.ends_with(".py")) break;  // the program that a launcher starts ends its options
+      if (value.size() > 60) break;
       value += " " + one;
     }
   report_.used.push_back(one_line(fmt::format("{}{}: {}", name_of(setting), value, ours)));

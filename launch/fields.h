@@ -77,6 +77,7 @@ class Taken {
   bool has(std::string_view key);
   // The last setting of that name, marked as used; nullptr if there is none.
   const Setting* find(std::string_view key);
+  const Setting* peek(std::string_view key) const;  // the same, not marked
   // A setting that nothing has asked for and that is named `key` but for a slip; nullptr if there is none.
   const Setting* slip_for(std::string_view key) const;
   std::optional<std::int64_t> integer(std::string_view key);
@@ -97,6 +98,7 @@ class Taken {
   void row(const FieldRow& row);
   void assume(std::string what) { report_.assumed.push_back(std::move(what)); }
   void ignore(std::string what) { report_.ignored.push_back(std::move(what)); }
+  void not_modelled(std::string what) { report_.unmodelled.push_back(std::move(what)); }
   void error(const Setting& at, std::string message, std::string hint = "");
   void stop_if_wrong() const { problems_.throw_if_any(); }
 

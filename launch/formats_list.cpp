@@ -94,10 +94,10 @@ Imported import_plan(const std::string& file, const std::string& text, const Imp
   if (is_nemo(script)) return import_nemo(file, script, hints);
   if (is_megatron(script)) return import_megatron(file, script, hints);
   if (says_ranks_or_nccl(script)) return import_environment(file, script, hints);
-  throw InputError(
-      Diagnostic{file, 0, 0, "", "no launch file that is known",
-                 "expected a script with Megatron-LM's arguments, a ds_config.json, a torchtitan TOML, or an "
-                 "Accelerate YAML with distributed_type"});
+  throw InputError(Diagnostic{
+      file, 0, 0, "", "no launch file that is known",
+      "expected a script with Megatron-LM's arguments or a command of NeMo, a ds_config.json, a torchtitan TOML, or an "
+      "Accelerate YAML with distributed_type"});
 }
 
 }  // namespace rehearse::launch

@@ -79,19 +79,21 @@ const Setting* Taken::slip_for(std::string_view key) const {
 Imported Taken::finish(std::string format, const ImportHints& hints, std::string_view framework) {
   std::vector<std::string> missing;  // what was looked for and is not there
   std::copy_if(asked_.begin(), asked_.end(), std::back_inserter(missing),
-               [&](const std::string& name) { return !holds(name); });
+               [&](const std::string& key) { return !holds(key); });
   for (const Setting& setting : settings_) {
     if (used_.contains(&setting)) continue;
     if (setting.line == 0) continue;
-    std::string text = fmt::format("{} (line {})", name_of(setting), setting.line);
+    // Without its value, which may be a token that is nobody's to read.
+    const std::string name = name_of(setting);
+    std::string text = fmt::format("{} (line {})", name.substr(0, name.find_first_of(" =")), setting.line);
     if (changes_step(setting)) {
       if (setting.as.empty() && !setting.values.empty())
         text = fmt::format("{} {} (line {})", name_of(setting), setting.values.front(), setting.line);
       report_.unmodelled.push_back(one_line(text));
       continue;
     }
-    const auto meant = std::find_if(missing.begin(), missing.end(),
-                                    [&](const std::string& name) { return slip_of(setting.key, name); });
+    const auto meant =
+        std::find_if(missing.begin(), missing.end(), [&](const std::string& key) { return slip_of(setting.key, key); });
     if (meant != missing.end() && !asked_.contains(setting.key))
       text += fmt::format("; did you mean {}{}?", prefix_, *meant);
     report_.ignored.push_back(one_line(text));

@@ -222,6 +222,17 @@ void add_rank_order(Said& said, std::vector<Argument>& out) {
                                                said.value("plan.rank_order")));
 }
 
+// Of a whole step's graph losses cannot be looked at on the way (megatron/training/arguments.py, validate_args).
+void add_cuda_graphs(Said& said, std::vector<Argument>& out) {
+  const plan::CudaGraphs graphs = said.scenario().plan.cuda_graphs;
+  said.said("plan.cuda_graphs");
+  if (graphs == plan::CudaGraphs::none) return;
+  out.push_back({"cuda-graph-impl", "local"});
+  if (graphs != plan::CudaGraphs::step) return;
+  out.push_back({"cuda-graph-scope", "full_iteration"});
+  out.push_back({"no-check-for-nan-in-loss-and-grad", ""});
+}
+
 void megatron_rows(Said& said, const std::vector<FieldRow>& rows, std::vector<Argument>& out) {
   for (const FieldRow& row : rows)
     if (const auto value = said.field(row)) out.push_back({std::string(row.theirs), *value});
@@ -267,11 +278,6 @@ const std::vector<FieldRow>& megatron_plan_rows() {
       {"plan.fused_weight_gradient", "no-gradient-accumulation-fusion", Mapped::no_flag, "true"},
       {"plan.overlap_expert_exchange", "overlap-moe-expert-parallel-comm", Mapped::flag, "false"},
       {"plan.overlap_shared_experts", "moe-shared-expert-overlap", Mapped::flag, "false"},
-      {"plan.cuda_graphs",
-       "cuda-graph-impl",
-       Mapped::word,
-       "none",
-       {{"none", "none"}, {"layer", "local"}, {"layer", "transformer_engine"}, {"step", "full_iteration"}}},
   };
   return rows;
 }
@@ -314,6 +320,7 @@ MegatronArguments megatron_arguments(Said& said) {
     said.said("plan.fused_latent_rope");
     a.parallel.push_back({p.fused_latent_rope ? "enable-experimental" : "no-rope-fusion", ""});
   }
+  add_cuda_graphs(said, a.parallel);
   add_rank_order(said, a.parallel);
   if (said.scenario().training.packs()) {
     said.said("training.documents");

@@ -63,9 +63,14 @@ void take_megatron_training(Taken& taken);
 
 // A command with the words of its `eval "a b"` and `bash -c "a b"`.
 formats::ShellCommand parted_command(const formats::ShellCommand& command);
-// Settings of a command's words: "--a 1 2", "--a=1", bare flags, whose '_' in a name is '-'; "-a 1", "a.b=1" as they
-// are.
-std::vector<Setting> settings_of(const formats::ShellCommand& command);
+// An option of a command as it stands there: "--num_gpus" or "-ng" with its values, "a.b" or "+a.b" of "a.b=1".
+struct CommandOption {
+  std::string name;
+  std::vector<std::string> values;
+  formats::ShellWord at;  // its word; `unset`: of its first value
+};
+enum class PlainNames : bool { no, yes };  // whether "a=1", without a dot, assigns too
+std::vector<CommandOption> options_of(const formats::ShellCommand& command, PlainNames plain);
 // Variables and directives of Slurm.
 std::vector<Setting> environment_of(const formats::ShellScript& script);
 // The command of the script with most flags that `known` takes, variables and directives as settings beside it:

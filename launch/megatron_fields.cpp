@@ -211,7 +211,7 @@ void add_mixers(Said& said, std::vector<Argument>& out) {
 }
 
 void take_mixers(Taken& taken) {
-  taken.flag("is-hybrid-model");
+  for (const char* flag : {"is-hybrid-model", "spec"}) taken.find(flag);
   taken.put("model.layer_pattern", taken.text("hybrid-override-pattern").value_or(""),
             taken.find("hybrid-override-pattern"));
   for (const FieldRow& row : mixer_rows())

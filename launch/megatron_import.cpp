@@ -150,11 +150,9 @@ void take_zero(Taken& taken) {
   const bool optimizer = taken.flag("use-distributed-optimizer");
   const Setting* at = taken.find("use-distributed-optimizer");
   std::string zero = optimizer ? "1" : "0";
-  if (taken.flag("use-megatron-fsdp") || taken.flag("use-torch-fsdp2") || taken.flag("use-custom-fsdp")) {
-    at = taken.find(taken.has("use-megatron-fsdp") ? "use-megatron-fsdp"
-                    : taken.has("use-torch-fsdp2") ? "use-torch-fsdp2"
-                                                   : "use-custom-fsdp");
-    const bool torch = taken.has("use-torch-fsdp2");
+  const bool own = taken.flag("use-megatron-fsdp"), torch = taken.flag("use-torch-fsdp2");
+  if (own || torch || taken.flag("use-custom-fsdp")) {
+    at = taken.find(own ? "use-megatron-fsdp" : torch ? "use-torch-fsdp2" : "use-custom-fsdp");
     if (torch) refuse_with_torch_fsdp2(taken, *at);
     taken.find("ckpt-format");  // the one that it takes
     const std::string strategy =
@@ -210,7 +208,7 @@ void take_recompute(Taken& taken) {
         else if (const auto found = known.find(one); found != known.end())
           keys.push_back(found->second);
         else
-          taken.ignore(fmt::format("--recompute-modules {}, which no key has", one_line(one)));
+          taken.not_modelled(fmt::format("--recompute-modules {}, which no key has", one_line(one)));
       }
     taken.put("plan.recompute", core ? "selective" : "none", at);
     for (const char* key : keys) taken.put(key, "true", modules);
@@ -225,10 +223,10 @@ void take_recompute(Taken& taken) {
 }
 
 void take_precision(Taken& taken) {
-  const Setting *fp16 = taken.find("fp16"), *bf16 = taken.find("bf16"), *fp8 = taken.find("fp8-format"),
-                *fp4 = taken.find("fp4-format");
+  const auto on = [&](const char* key) { return taken.flag(key) ? taken.find(key) : nullptr; };
+  const Setting *fp16 = on("fp16"), *bf16 = on("bf16"), *fp8 = on("fp8-format"), *fp4 = on("fp4-format");
   taken.find("fp4-recipe");
-  if (taken.has("fp8-hybrid")) fp8 = taken.find("fp8-hybrid");
+  if (const Setting* hybrid = on("fp8-hybrid"); hybrid != nullptr) fp8 = hybrid;
   const bool half = fp16 != nullptr, brain = bf16 != nullptr;
   if (half && brain)  // validate_args: "assert not args.bf16"
     return taken.error(*fp16, fmt::format("does not go with --bf16 of line {}", bf16->line), "one of them");
@@ -358,6 +356,23 @@ void take_fused_experts(Taken& taken) {
     taken.ignore("NVTE_CUTEDSL_FUSED_GROUPED_MLP: the kernel is of experts in mxfp8");
 }
 
+// --cuda-graph-scope full_iteration of Megatron-Core 0.15 became an --cuda-graph-impl of its own later; other scopes
+// are parts of layers, and listed as not modelled.
+void take_cuda_graphs(Taken& taken) {
+  taken.row({"plan.cuda_graphs",
+             "cuda-graph-impl",
+             Mapped::word,
+             "none",
+             {{"none", "none"}, {"layer", "local"}, {"layer", "transformer_engine"}, {"step", "full_iteration"}}});
+  const Setting* scope = taken.peek("cuda-graph-scope");
+  if (scope == nullptr || scope->values.empty()) return;
+  const std::string& value = scope->values.front();
+  if (value == "full_iteration" && taken.value_of("plan.cuda_graphs") == "layer")
+    taken.put("plan.cuda_graphs", "step", taken.find("cuda-graph-scope"));
+  else if (value == "full")
+    taken.find("cuda-graph-scope");  // whole layers
+}
+
 }  // namespace
 
 void take_megatron_plan(Taken& taken) {
@@ -368,6 +383,7 @@ void take_megatron_plan(Taken& taken) {
   take_precision(taken);
   take_expert_plan(taken);
   take_fused_experts(taken);
+  take_cuda_graphs(taken);
   if (taken.flag("multi-latent-attention")) {
     const bool apart = taken.flag("no-rope-fusion"), fused = taken.flag("enable-experimental") && !apart;
     if (apart || fused)
@@ -401,10 +417,33 @@ void take_megatron_training(Taken& taken) {
   take_cosine_end(taken);
 }
 
+namespace {
+
+// Which layers are which, Megatron-LM works out of shares or of nothing: all are mixers then
+// (megatron/core/ssm/mamba_hybrid_layer_allocation.py).
+void refuse_unnamed_mixers(Taken& taken, const formats::ShellScript& script) {
+  if (taken.has("hybrid-override-pattern")) return;
+  const char* hint = "put --hybrid-override-pattern there, a letter a layer, or name the model with --model";
+  for (const char* key : {"hybrid-attention-ratio", "hybrid-mlp-ratio", "is-hybrid-model"})
+    if (taken.has(key))
+      return taken.error(*taken.find(key), "which layers are mixers is read from --hybrid-override-pattern alone",
+                         hint);
+  for (const formats::ShellCommand& command : script.commands)
+    for (const formats::ShellWord& word : command.words)
+      if (word.text.ends_with("pretrain_mamba.py"))
+        return taken.error({word.text, {}, word.line, word.column, "", word.text},
+                           "trains mixers, of which --hybrid-override-pattern would say the layers", hint);
+}
+
+}  // namespace
+
 Imported import_megatron(const std::string& file, const formats::ShellScript& script, const ImportHints& hints) {
   Taken taken(file, settings_of(script), "--");
   take_ranks(taken, hints, starts_deepspeed(script));
-  if (hints.model.empty()) take_megatron_model(taken);
+  if (hints.model.empty()) {
+    refuse_unnamed_mixers(taken, script);
+    take_megatron_model(taken);
+  }
   for (const FieldRow& row : megatron_model_rows()) taken.has(row.theirs);  // so that a slip is told
   take_megatron_plan(taken);
   if (!taken.has("lr-decay-style"))

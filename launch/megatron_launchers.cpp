@@ -59,6 +59,7 @@ const std::map<std::string, std::string, std::less<>> kBridgePlaces = {
     {"grad-reduce-in-bf16", "ddp.grad_reduce_in_fp32"},
     {"fp8-param-gather", "ddp.fp8_param_gather"},
     {"use-tp-pp-dp-mapping", "dist.use_tp_pp_dp_mapping"},
+    {"no-check-for-nan-in-loss-and-grad", "rerun_state_machine.check_for_nan_in_loss"},
     {"num-virtual-stages-per-pipeline-rank", "model.virtual_pipeline_model_parallel_size"},
     {"num-experts", "model.num_moe_experts"},
     {"untie-embeddings-and-output-weights", "model.share_embeddings_and_output_weights"},
@@ -77,7 +78,7 @@ const std::map<std::string, std::string, std::less<>> kBridgePlaces = {
 
 std::string bridge_value(const Argument& a) {
   if (a.flag == "grad-reduce-in-bf16" || a.flag == "untie-embeddings-and-output-weights" ||
-      a.flag == "disable-bias-linear" || a.flag == "no-rope-fusion")
+      a.flag == "disable-bias-linear" || a.flag == "no-rope-fusion" || a.flag == "no-check-for-nan-in-loss-and-grad")
     return "False";
   if (a.value.empty()) return "True";
   if (a.flag == "exp-avg-dtype" || a.flag == "exp-avg-sq-dtype") return "torch.bfloat16";

@@ -1,14 +1,14 @@
-// NVIDIA's NeMo on Megatron-Core: the options of Megatron-Bridge's scripts/performance (argument_parser.py there), and
-// assignments to a recipe's configuration as Hydra has them, "model.tensor_model_parallel_size=2" of Megatron-Bridge
-// and "trainer.strategy.tensor_model_parallel_size=2" of NeMo 2. Both are Megatron-Core's own fields, so that each is
-// said here as the argument of Megatron-LM that it is. What a command leaves to its recipe is not in the file.
+// NVIDIA's NeMo on Megatron-Core: the options of scripts/performance of Megatron-Bridge and NeMo 2 (argument_parser.py
+// there), and assignments to a recipe's configuration as Hydra has them, "model.tensor_model_parallel_size=2" of
+// Megatron-Bridge and "trainer.strategy.tensor_model_parallel_size=2" of NeMo 2. Both are Megatron-Core's own fields,
+// so that each is said here as the argument of Megatron-LM that it is. What a command leaves to its recipe is not in
+// the file.
 #include "launch/nemo.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cctype>
 #include <iterator>
 #include <map>
 
@@ -23,7 +23,7 @@ using formats::ShellScript;
 using formats::ShellWord;
 using NemoWords = std::map<std::string_view, std::string_view>;
 
-// Short options of scripts/performance/argument_parser.py that say something of the plan.
+// Short options of either argument_parser.py that say something of the plan.
 const NemoWords& short_options() {
   static const NemoWords all = {
       {"-m", "model_family_name"},
@@ -36,12 +36,21 @@ const NemoWords& short_options() {
       {"-pp", "pipeline_model_parallel_size"},
       {"-cp", "context_parallel_size"},
       {"-vp", "virtual_pipeline_model_parallel_size"},
+      {"-vb", "enable_vboost"},
+      {"-lgc", "lock_gpu_freq"},
+      {"-ol", "activation_offload_layers"},
       {"-ep", "expert_model_parallel_size"},
       {"-et", "expert_tensor_parallel_size"},
       {"-gn", "gpus_per_node"},
       {"-g", "gpu"},
       {"-c", "compute_dtype"},
       {"-rl", "recompute_num_layers"},
+      {"-rm", "recompute_modules"},
+      {"-fr", "fp8_recipe"},
+      {"-fsdp", "use_megatron_fsdp"},
+      {"-cg", "cuda_graphs"},
+      {"-nlay", "num_layers"},
+      {"-hs", "hidden_size"},
   };
   return all;
 }
@@ -50,6 +59,13 @@ const NemoWords& short_options() {
 const NemoWords& renamed_fields() {
   static const NemoWords all = {
       {"virtual_pipeline_model_parallel_size", "num-virtual-stages-per-pipeline-rank"},
+      {"tensor_parallel_size", "tensor-model-parallel-size"},  // of NeMo 2's scripts/performance/argument_parser.py
+      {"pipeline_parallel_size", "pipeline-model-parallel-size"},
+      {"virtual_pipeline_parallel_size", "num-virtual-stages-per-pipeline-rank"},
+      {"expert_parallel_size", "expert-model-parallel-size"},
+      {"fp8", "fp8-format"},
+      {"fp4", "fp4-format"},
+      {"deterministic", "deterministic-mode"},
       {"num_moe_experts", "num-experts"},
       {"sequence_length", "seq-length"},
       {"encoder_seq_length", "seq-length"},
@@ -67,11 +83,12 @@ const NemoWords& renamed_fields() {
 
 // Sections of a configuration whose fields are Megatron-Core's.
 bool known_section(std::string_view section) {
-  constexpr std::string_view kSections[] = {"model",        "model.config",     "train",
-                                            "data",         "dataset",          "ddp",
-                                            "comm_overlap", "optimizer",        "optim",
-                                            "optim.config", "scheduler",        "optim.lr_scheduler",
-                                            "trainer",      "trainer.strategy", "trainer.strategy.ddp"};
+  constexpr std::string_view kSections[] = {"model",          "model.config",     "train",
+                                            "data",           "dataset",          "ddp",
+                                            "comm_overlap",   "optimizer",        "optim",
+                                            "optim.config",   "scheduler",        "optim.lr_scheduler",
+                                            "trainer",        "trainer.strategy", "trainer.strategy.ddp",
+                                            "trainer.plugins"};
   return std::find(std::begin(kSections), std::end(kSections), section) != std::end(kSections);
 }
 
@@ -112,6 +129,8 @@ const NemoWords& recipe_models() {
       {"mixtral_8x22b", "mixtral-8x22b"},
       {"nemotron4_15b", "nemotron-4-15b"},
       {"nemotron4_340b", "nemotron-4-340b"},
+      {"nemotronh_8b", "nemotron-h-8b"},
+      {"nemotronh_56b", "nemotron-h-56b"},
       {"qwen25_500m", "qwen2.5-0.5b"},
       {"qwen25_1p5b", "qwen2.5-1.5b"},
       {"qwen25_7b", "qwen2.5-7b"},
@@ -152,18 +171,6 @@ std::string flag_of(std::string_view field) {
   return flag;
 }
 
-// "a.b=1", "+a.b=1", "lr=1": of "name=value" where the name is, and where it ends; 0: it is none.
-std::size_t name_end(std::string_view word) {
-  const std::size_t first = word.find_first_not_of('+');
-  const std::size_t equals = word.find('=');
-  if (first == std::string_view::npos || equals == std::string_view::npos || equals == first) return 0;
-  if (std::isalpha(static_cast<unsigned char>(word[first])) == 0) return 0;
-  const bool names =
-      std::all_of(word.begin() + static_cast<std::ptrdiff_t>(first), word.begin() + static_cast<std::ptrdiff_t>(equals),
-                  [](char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == '.'; });
-  return names ? equals : 0;
-}
-
 std::string unquoted(std::string_view text) {
   if (text.size() >= 2 && (text.front() == '"' || text.front() == '\'') && text.back() == text.front())
     text = text.substr(1, text.size() - 2);
@@ -171,11 +178,11 @@ std::string unquoted(std::string_view text) {
 }
 
 struct NemoCommand {
-  ShellCommand command;
-  bool performance = false;  // scripts/performance of Megatron-Bridge
+  std::vector<CommandOption> options;
+  bool performance = false;  // scripts/performance
   bool two = false;          // NeMo 2, by its command or its sections
   std::string recipe;        // "llama3_8b"
-  ShellWord from = {};       // where the recipe is named
+  ShellWord from = {};       // where the recipe is named; its text alone
 };
 
 std::string base_name(std::string_view path) {
@@ -192,42 +199,75 @@ std::string recipe_of(std::string name) {
   return name;
 }
 
-bool is_option(const std::string& text, std::string_view name) {
-  return text == "--" + std::string(name) || text.starts_with("--" + std::string(name) + "=");
+// "pretrain_llama3_8b" of "scripts/performance/llm/pretrain_llama3_8b.py", and of the module
+// "scripts.performance.llm.pretrain_llama3_8b"; "": neither.
+std::string program_of(const std::string& text) {
+  if (text.starts_with("scripts.performance.")) return text.substr(text.rfind('.') + 1);
+  const std::string file = base_name(text);
+  return file.ends_with(".py") ? file.substr(0, file.size() - 3) : "";
 }
 
+// "model.num_layers" of "+model.num_layers".
+std::string_view assigned(const CommandOption& one) {
+  return std::string_view(one.name).substr(one.name.find_first_not_of('+'));
+}
+
+// Whether fields of Megatron-Core are assigned to.
+void read_assignment(std::string_view name, NemoCommand& one, bool& assigns) {
+  const std::size_t dot = name.rfind('.');
+  if (dot == std::string_view::npos || !known_section(name.substr(0, dot))) return;
+  if (name.starts_with("trainer.strategy.")) one.two = true;
+  for (const std::string_view tail : {"_parallel_size", "global_batch_size", "micro_batch_size"})
+    if (name.ends_with(tail)) assigns = true;
+}
+
+NemoCommand nemo_command(const ShellCommand& command) {
+  NemoCommand one;
+  one.options = options_of(command, PlainNames::yes);
+  bool assigns = false, all_gpus = false;
+  std::string size;  // of --model_name llama3 --model_size 8b, as Megatron-Bridge had it in 2025
+  const CommandOption* name = nullptr;
+  const auto named = [&](const CommandOption& option, std::string recipe) {
+    one.recipe = recipe_of(std::move(recipe));
+    one.from = option.at;
+    one.from.text = unquoted(option.values.front());
+  };
+  for (const CommandOption& option : one.options) {
+    if (!option.name.starts_with('-')) {
+      read_assignment(assigned(option), one, assigns);
+      continue;
+    }
+    if (option.values.empty()) continue;
+    const auto is = [&](std::string_view key, std::string_view short_key = "-") {
+      return option.name == key || option.name == short_key;
+    };
+    if (is("--model_recipe_name", "-mr")) one.performance = true;
+    if (is("--model_recipe_name", "-mr") || is("--recipe") || is("--factory"))
+      named(option, unquoted(option.values.front()));
+    if (is("--num_gpus", "-ng")) all_gpus = true;
+    if (is("--model_name", "-m")) name = &option;
+    if (is("--model_size", "-s")) size = option.values.front();
+  }
+  for (std::size_t i = 0; i < command.words.size(); ++i) {
+    const std::string& text = command.words[i].text;
+    if (i + 1 < command.words.size() && text == "nemo" && command.words[i + 1].text == "llm") one.two = true;
+    const std::string recipe = recipe_of(program_of(text));
+    if (!one.recipe.empty() || looked_up(recipe_models(), recipe).empty()) continue;
+    one.recipe = recipe, one.from = command.words[i];
+    if (all_gpus) one.performance = true;
+  }
+  if (one.recipe.empty() && all_gpus && name != nullptr && !size.empty())
+    named(*name, name->values.front() + "_" + size), one.performance = true;
+  if (!one.performance && !one.two && !assigns) one.options.clear();
+  return one;
+}
+
+// The command of a script with most options.
 NemoCommand nemo_command(const ShellScript& script) {
   NemoCommand best;
-  for (const ShellCommand& each : script.commands) {
-    NemoCommand one;
-    one.command = parted_command(each);
-    const std::vector<ShellWord>& words = one.command.words;
-    bool assigns = false;
-    for (std::size_t i = 0; i < words.size(); ++i) {
-      const std::string& text = words[i].text;
-      const ShellWord* next = i + 1 < words.size() ? &words[i + 1] : nullptr;
-      if (is_option(text, "model_recipe_name") || text == "-mr") one.performance = true;
-      if (next != nullptr && text == "nemo" && next->text == "llm") one.two = true;
-      for (const char* key : {"--model_recipe_name", "--recipe", "--factory", "-mr"}) {
-        const std::string start = std::string(key) + "=";
-        if (next != nullptr && text == key) one.recipe = recipe_of(unquoted(next->text)), one.from = *next;
-        if (text.starts_with(start)) one.recipe = recipe_of(unquoted(text.substr(start.size()))), one.from = words[i];
-      }
-      const std::string file = base_name(text);
-      if (one.recipe.empty() && file.ends_with(".py") && !looked_up(recipe_models(), recipe_of(file)).empty())
-        one.recipe = recipe_of(file), one.from = words[i];
-      const std::size_t equals = name_end(text);
-      if (equals == 0) continue;
-      const std::string name = text.substr(text.find_first_not_of('+'), equals - text.find_first_not_of('+'));
-      const std::size_t dot = name.rfind('.');
-      if (dot == std::string::npos || !known_section(std::string_view(name).substr(0, dot))) continue;
-      if (name.starts_with("trainer.strategy.")) one.two = true;
-      if (name.ends_with("_parallel_size") || name.ends_with("global_batch_size") || name.ends_with("micro_batch_size"))
-        assigns = true;
-    }
-    if (!one.performance && !one.two && !assigns) continue;
-    if (words.size() > best.command.words.size()) best = std::move(one);
-  }
+  for (const ShellCommand& each : script.commands)
+    if (NemoCommand one = nemo_command(parted_command(each)); one.options.size() > best.options.size())
+      best = std::move(one);
   return best;
 }
 
@@ -250,10 +290,15 @@ class Translation {
  private:
   void add(std::string_view field, std::string value, const ShellWord& at, const std::string& text) {
     if (value == "null" || value == "None") return all_.push_back(said("", {}, at, text));  // as without it
+    if (field == "expert_tensor_parallel_size" && value == "True") return all_.push_back(said("", {}, at, text));
+    if (field == "use_mcore_fsdp") field = "use_megatron_fsdp";
+    if (field == "recompute_layers") field = "recompute_num_layers";
     if (field == "compute_dtype" || field == "precision" || field == "mixed_precision")
       return precision(value, at, text);
+    const bool yes = value == "True" || value == "true" || value == "1" || value == "yes";
+    if (field == "cuda_graphs")  // of NeMo 2: a graph a layer (model.config.enable_cuda_graph)
+      return all_.push_back(said("cuda-graph-impl", {yes ? "local" : "none"}, at, text));
     if (field == "grad_reduce_in_fp32") {
-      const bool yes = value == "True" || value == "true" || value == "1";
       return all_.push_back(said(yes ? "accumulate-allreduce-grads-in-fp32" : "grad-reduce-in-bf16", {}, at, text));
     }
     if (field == "fp8_recipe" && text.starts_with('-')) {  // of 25.07 and 25.09, beside --compute_dtype fp8
@@ -267,7 +312,7 @@ class Translation {
     }
     if (field == "recompute_modules" && text.starts_with("-"))
       all_.push_back(said("recompute-granularity", {"selective"}, at, text));
-    if (field == "use_megatron_fsdp" && text.starts_with("-"))  // _set_megatron_fsdp_overrides
+    if (field == "use_megatron_fsdp" && text.starts_with("-") && yes)  // _set_megatron_fsdp_overrides
       all_.push_back(said("data-parallel-sharding-strategy", {"optim_grads_params"}, at, text));
     if (field == "moe_flex_dispatcher_backend" && text.starts_with("-"))
       all_.push_back(said("moe-token-dispatcher-type", {"flex"}, at, text));
@@ -303,7 +348,9 @@ class Translation {
     for (const Kind& kind : kKinds) {
       if (value != kind.short_name && value.find(kind.part) == std::string::npos) continue;
       all_.push_back(said("fp8-format", {kind.format}, at, text));
-      all_.push_back(said("fp8-recipe", {kind.recipe}, at, text));
+      const bool said_already =
+          std::any_of(all_.begin(), all_.end(), [](const Setting& s) { return s.key == "fp8-recipe"; });
+      if (value != "fp8" || !said_already) all_.push_back(said("fp8-recipe", {kind.recipe}, at, text));
       if (kind.params) all_.push_back(said("fp8-param-gather", {}, at, text));
       return;
     }
@@ -322,54 +369,33 @@ class Translation {
   }
 
   void assignments() {
-    for (const ShellWord& word : nemo_.command.words) {
-      const std::size_t equals = name_end(word.text), first = word.text.find_first_not_of('+');
-      if (equals == 0) continue;
-      const std::string name = word.text.substr(first, equals - first), value = unquoted(word.text.substr(equals + 1));
+    for (const CommandOption& one : nemo_.options) {
+      if (one.name.starts_with('-')) continue;
+      const std::string name(assigned(one)), value = unquoted(one.values.front());
       const std::size_t dot = name.rfind('.');
       const bool known = dot != std::string::npos && known_section(std::string_view(name).substr(0, dot));
-      const std::string leaf = name.substr(dot == std::string::npos ? 0 : dot + 1);
       if (known)
-        add(leaf, value, word, word.text);
+        add(std::string_view(name).substr(dot + 1), value, one.at, one.at.text);
       else if (name == "mixed_precision")
-        precision(value, word, word.text);
+        precision(value, one.at, one.at.text);
       else
-        all_.push_back(said(name, {value}, word, word.text));
+        all_.push_back(said(name, {value}, one.at, one.at.text));
     }
   }
 
-  // "--name value", "--name=value", "-tp 2"; what stands before the program is its launcher's, but is listed too.
+  // "--name value", "-tp 2"; what stands before the program is its launcher's, but is listed too.
   void options() {
-    const std::vector<ShellWord>& words = nemo_.command.words;
-    for (std::size_t i = 0; i < words.size(); ++i) {
-      const std::string& text = words[i].text;
-      if (text == "-c" && i > 0 && words[i - 1].text.ends_with("sh")) continue;  // bash -c
-      if (text.size() < 3 - (text.starts_with("--") ? 0U : 1U) || text[0] != '-' ||
-          std::isalpha(static_cast<unsigned char>(text[text[1] == '-' ? 2 : 1])) == 0)
-        continue;
-      const std::size_t equals = text.starts_with("--") ? text.find('=') : std::string::npos;
-      std::vector<std::string> values;
-      if (equals != std::string::npos) values.push_back(text.substr(equals + 1));
-      std::size_t j = i + 1;
-      for (; equals == std::string::npos && j < words.size(); ++j) {
-        const std::string& next = words[j].text;
-        const bool number = next.size() > 1 && next[0] == '-' && std::isdigit(static_cast<unsigned char>(next[1])) != 0;
-        if ((next.starts_with('-') && !number) || name_end(next) != 0 || (!values.empty() && next.ends_with(".py")))
-          break;
-        values.push_back(next);
-      }
-      std::string shown = text.substr(0, equals);
-      if (!values.empty()) shown += " " + values[0];
-      std::string name =
-          text.starts_with("--") ? text.substr(2, equals == std::string::npos ? equals : equals - 2) : text;
+    for (const CommandOption& one : nemo_.options) {
+      if (!one.name.starts_with('-')) continue;
+      const std::string shown = one.values.empty() ? one.name : one.name + " " + one.values.front();
+      std::string name = one.name.starts_with("--") ? one.name.substr(2) : one.name;
       if (const std::string_view long_name = looked_up(short_options(), name); !long_name.empty()) name = long_name;
-      ShellWord at = words[i];
-      if (equals == std::string::npos && !values.empty()) at.unset = words[i + 1].unset;
-      std::replace(name.begin() + (name.starts_with('-') ? 1 : 0), name.end(), '-', '_');
-      if (name.starts_with('-'))
-        all_.push_back(said(name, values, at, shown));
-      else
-        add(name, values.empty() ? "True" : values[0], at, shown);
+      if (name.starts_with('-')) {
+        all_.push_back(said(name, one.values, one.at, shown));
+        continue;
+      }
+      std::replace(name.begin(), name.end(), '-', '_');
+      add(name, one.values.empty() ? "True" : one.values.front(), one.at, shown);
     }
   }
 
@@ -397,7 +423,8 @@ void take_nemo_ranks(Taken& taken, const NemoCommand& nemo, const ImportHints& h
       taken.find(key);
     return;
   }
-  if (nemo.two && !taken.has("nproc-per-node") && taken.has("nnodes")) {
+  const bool slurm = taken.has("sbatch-gpus-per-node") || taken.has("sbatch-ntasks-per-node");
+  if (nemo.two && !slurm && !taken.has("nproc-per-node") && taken.has("nnodes")) {
     constexpr std::int64_t kDevices = 8;  // num_gpus_per_node of nemo/collections/llm/recipes
     if (const auto nodes = taken.integer("nnodes"); nodes && *nodes >= 1 && *nodes <= 100'000)
       taken.put("cluster.gpus", fmt::format("{}", *nodes * kDevices), taken.find("nnodes"));
@@ -433,16 +460,24 @@ ImportHints take_nemo_names(Taken& taken, const NemoCommand& nemo, ImportHints h
   return hints;
 }
 
-// Numbers of the model that a command changes, beside the recipe's.
+// What of the model a command changes, beside the recipe's.
 void take_model_changes(Taken& taken) {
-  for (const auto& [field, key] : {std::pair{"num-layers", "model.layers"},
-                                   {"hidden-size", "model.hidden"},
-                                   {"first-k-dense-replace", "model.dense_layers"},
-                                   {"mtp-num-layers", "model.mtp_depth"}})
-    if (const auto value = taken.integer(field)) taken.put_over(key, fmt::format("{}", *value), taken.find(field));
-  // megatron/bridge/training/utils/moe_token_drop.py: a capacity of 1, padded; false: none.
-  if (taken.has("use-tokendrop"))
-    taken.put_over("model.capacity_factor", taken.flag("use-tokendrop") ? "1" : "0", taken.find("use-tokendrop"));
+  std::vector<FieldRow> rows = megatron_model_rows();
+  rows.insert(rows.end(), {{"model.kv_heads", "num-query-groups"},
+                           {"model.head_dim", "kv-channels"},
+                           {"model.dropout", "hidden-dropout", Mapped::number},
+                           {"model.experts", "num-experts"},
+                           {"model.experts_per_token", "moe-router-topk"},
+                           {"model.expert_ffn_hidden", "moe-ffn-hidden-size"},
+                           {"model.dense_layers", "first-k-dense-replace"},
+                           {"model.mtp_depth", "mtp-num-layers"}});
+  for (const FieldRow& row : rows) {
+    if (!taken.has(row.theirs)) continue;
+    taken.row(row);
+    if (taken.given(row.ours)) taken.put_over(row.ours, taken.value_of(row.ours), nullptr);
+  }
+  // megatron/bridge/training/utils/moe_token_drop.py: a capacity of 1, padded; false: none, as presets have it.
+  if (taken.flag("use-tokendrop")) taken.put_over("model.capacity_factor", "1", taken.find("use-tokendrop"));
 }
 
 // What recipes have where a command says nothing, and what is theirs alone.
@@ -472,7 +507,7 @@ void add_recipe_defaults(std::vector<Setting>& settings, std::vector<std::string
 }  // namespace
 
 bool is_nemo(const ShellScript& script) {
-  return !nemo_command(script).command.words.empty();
+  return !nemo_command(script).options.empty();
 }
 
 Imported import_nemo(const std::string& file, const ShellScript& script, const ImportHints& hints) {
@@ -486,7 +521,10 @@ Imported import_nemo(const std::string& file, const ShellScript& script, const I
   note_overridden(own, taken);
   const ImportHints names = take_nemo_names(taken, nemo, hints);
   take_nemo_ranks(taken, nemo, hints);
-  take_model_changes(taken);
+  if (names.model.empty())
+    take_megatron_model(taken);
+  else
+    take_model_changes(taken);
   take_megatron_plan(taken);
   take_megatron_training(taken);
   std::vector<std::string> left;

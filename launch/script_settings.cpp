@@ -35,14 +35,17 @@ bool belongs_to_interpreter(const std::string& before, const std::string& option
   return (option == "-m" || option == "-u") && (before == "-u" || before.find("python") != std::string::npos);
 }
 
-// "a.b=1", as Hydra assigns; "+a.b=1" too.
-bool is_assignment(const ShellWord& word) {
-  const std::string name = word.text.substr(0, word.text.find('='));
-  if (name.size() == word.text.size() || name.find('.') == std::string::npos) return false;
-  return std::isalpha(static_cast<unsigned char>(name[name.find_first_not_of('+')])) != 0 &&
-         std::all_of(name.begin(), name.end(), [](char c) {
-           return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == '.' || c == '+';
-         });
+// Where the name of an assignment ends, "a.b=1" or "+a.b=1", as Hydra has them; 0: it is none.
+std::size_t assignment_of(const ShellWord& word, PlainNames plain) {
+  const std::size_t equals = word.text.find('='), first = word.text.find_first_not_of('+');
+  if (equals == std::string::npos || first >= equals) return 0;
+  const std::string_view name = std::string_view(word.text).substr(first, equals - first);
+  if (plain == PlainNames::no && name.find('.') == std::string_view::npos) return 0;
+  const bool names =
+      std::isalpha(static_cast<unsigned char>(name.front())) != 0 && std::all_of(name.begin(), name.end(), [](char c) {
+        return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == '.';
+      });
+  return names ? equals : 0;
 }
 
 // Those of long options and assignments.
@@ -84,33 +87,47 @@ bool is_told(std::string_view name) {
 
 }  // namespace
 
-std::vector<Setting> settings_of(const ShellCommand& command) {
-  std::vector<Setting> list;
+std::vector<CommandOption> options_of(const ShellCommand& command, PlainNames plain) {
+  std::vector<CommandOption> list;
   bool open = false;  // whether a word may be a value
   for (std::size_t i = 0; i < command.words.size(); ++i) {
     const ShellWord& word = command.words[i];
     const bool of_shell = i > 0 && belongs_to_interpreter(command.words[i - 1].text, word.text);
-    if (is_assignment(word)) {
-      const std::size_t equals = word.text.find('=');
-      list.push_back(
-          {word.text.substr(0, equals), {word.text.substr(equals + 1)}, word.line, word.column, word.unset, word.text});
+    if (const std::size_t equals = assignment_of(word, plain); equals != 0) {
+      list.push_back({word.text.substr(0, equals), {word.text.substr(equals + 1)}, word});
       open = false;
     } else if (is_short(word)) {
       open = !of_shell;
-      if (!of_shell) list.push_back({word.text, {}, word.line, word.column, word.unset, word.text});
+      if (!of_shell) list.push_back({word.text, {}, word});
     } else if (is_flag(word)) {
       open = true;
-      const std::size_t equals = word.text.find('=');
-      Setting setting{name_of(word.text.substr(0, equals)), {}, word.line, word.column, word.unset};
-      if (equals != std::string::npos) setting.values.push_back(word.text.substr(equals + 1));
-      list.push_back(std::move(setting));
+      const std::size_t end = word.text.find('=');
+      list.push_back({word.text.substr(0, end), {}, word});
+      if (end != std::string::npos) list.back().values.push_back(word.text.substr(end + 1));
+    } else if (open && !list.back().values.empty() && word.text.ends_with(".py")) {
+      open = false;  // the program that a launcher starts
     } else if (open) {
-      if (list.back().values.empty()) list.back().unset = word.unset;
+      if (list.back().values.empty()) list.back().at.unset = word.unset;
       list.back().values.push_back(word.text);
     }
   }
   return list;
 }
+
+namespace {
+
+std::vector<Setting> settings_of(const ShellCommand& command) {
+  std::vector<Setting> list;
+  for (const CommandOption& one : options_of(command, PlainNames::no)) {
+    const bool is_long = one.name.starts_with("--");
+    Setting setting{is_long ? name_of(one.name) : one.name, one.values, one.at.line, one.at.column, one.at.unset};
+    if (!is_long) setting.as = one.at.text;
+    list.push_back(std::move(setting));
+  }
+  return list;
+}
+
+}  // namespace
 
 std::vector<Setting> environment_of(const ShellScript& script) {
   std::vector<Setting> list;

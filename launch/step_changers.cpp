@@ -1,8 +1,7 @@
 // Options without a key that change how long a step takes or what it holds, apart from those that do neither. Names and
 // values that leave them off or at their default: megatron/training/arguments.py and the configurations of
 // Megatron-Core 0.15 that become arguments; deepspeed/runtime/config.py, zero/config.py and
-// activation_checkpointing/config.py of DeepSpeed 0.16; accelerate's and torchtitan's own fields. Leaves out: options
-// of evaluation, data, checkpoints, logs.
+// activation_checkpointing/config.py of DeepSpeed 0.16. Leaves out: options of evaluation, data, checkpoints, logs.
 #include <algorithm>
 #include <charconv>
 #include <iterator>
@@ -123,7 +122,6 @@ constexpr StepChanger kStepChangers[] = {
     {"flops_profiler.enabled"},
     {"wall_clock_breakdown"},
     {"memory_breakdown"},
-    {"compile*"},
     {"torch_autocast.enabled"},
     {"sequence_parallel_size", "1"},
     {"hybrid_engine.enabled"},

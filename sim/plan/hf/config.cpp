@@ -45,6 +45,21 @@ Diagnostic too_large(const std::string& path, const std::string& text, std::stri
                 fmt::format("the number {} does not fit in 64 bits", rehearse::detail::shown(number)), "");
 }
 
+// Python's json writes numbers that JSON has not ("time_step_limit": [0.0, Infinity]). For the check alone they are
+// zeros, padded so that places stay.
+std::string with_finite_numbers(std::string text) {
+  bool quoted = false;
+  for (std::size_t at = 0; at < text.size(); ++at) {
+    if (text[at] == '"') quoted = !quoted;
+    if (quoted && text[at] == '\\') ++at;
+    if (quoted) continue;
+    for (const std::string_view name : {"-Infinity", "Infinity", "NaN"})
+      if (text.compare(at, name.size(), name) == 0)
+        text.replace(at, name.size(), "0" + std::string(name.size() - 1, ' '));
+  }
+  return text;
+}
+
 }  // namespace
 
 Document open_config(const std::string& path, Diagnostics& diagnostics) {
@@ -52,7 +67,7 @@ Document open_config(const std::string& path, Diagnostics& diagnostics) {
   if (const auto problem = rehearse::detail::not_text(text)) throw InputError(Diagnostic{path, 0, 0, "", *problem, ""});
   // JSON proper first, since what reads it with places is a reader of YAML, which takes more.
   try {
-    const auto parsed = nlohmann::json::parse(text, nullptr, true, false);
+    const auto parsed = nlohmann::json::parse(with_finite_numbers(text), nullptr, true, false);
     if (!parsed.is_object())
       throw InputError(Diagnostic{path, 1, 1, "", fmt::format("is {}, expected an object", parsed.type_name()),
                                   "the config.json of a model: {\"model_type\": \"llama\", ...}"});

@@ -73,7 +73,7 @@ TEST(Nemo, ReadsOptionsOfMegatronBridge) {
   EXPECT_TRUE(has(used, "--compute_dtype fp8_cs: training.precision fp8\n")) << used;
   EXPECT_TRUE(has(assumed, "-tp 2, which the program applies after model.tensor_model_parallel_size=4")) << assumed;
   EXPECT_FALSE(has(assumed, "says nothing")) << assumed;
-  for (const char* line : {"logger.log_interval=1 (line 2)\n", "-en (line 2)\n"})
+  for (const char* line : {"logger.log_interval (line 2)\n", "-en (line 2)\n"})
     EXPECT_TRUE(has(lines(one.report.ignored), line)) << lines(one.report.ignored);
 }
 
@@ -94,8 +94,79 @@ TEST(Nemo, ReadsAssignmentsOfNemo2) {
   EXPECT_EQ(s.training.seq_len, 4096);
   EXPECT_EQ(s.training.lr, 3e-4);
   EXPECT_EQ(s.training.precision, plan::Precision::bf16);
-  EXPECT_TRUE(has(lines(two.report.ignored), "trainer.max_steps=10 (line 1)"));
+  EXPECT_TRUE(has(lines(two.report.ignored), "trainer.max_steps (line 1)"));
   EXPECT_TRUE(has(lines(two.report.assumed), "what the command leaves to its recipe llama31_70b is not in the file"));
+}
+
+// What is set to False or left empty is off, not on.
+TEST(Nemo, ModesThatAreOffStayOff) {
+  const auto of = [](const std::string& more) {
+    return scenario_of(
+        imported("python scripts/performance/run_script.py -m llama -mr llama3_8b -g h100 -ng 8 " + more + "\n"));
+  };
+  EXPECT_EQ(of("model.fp16=False model.bf16=True").training.precision, plan::Precision::bf16);
+  EXPECT_EQ(of("model.fp16=True model.bf16=False").training.precision, plan::Precision::fp16);
+  EXPECT_EQ(of("model.fp8=hybrid model.bf16=True").training.precision, plan::Precision::fp8);
+  EXPECT_EQ(of("model.fp8=null model.bf16=True").training.precision, plan::Precision::bf16);
+  EXPECT_EQ(of("--use_megatron_fsdp False").plan.zero, 1);
+  EXPECT_EQ(of("--use_megatron_fsdp true").plan.zero, 3);
+  EXPECT_EQ(of("-tp 2 -et -mb 1").plan.micro_batch, 1);
+  EXPECT_EQ(of("--use_tokendrop false").model.capacity_factor, 0);
+}
+
+// scripts/performance of NeMo 2, a program a recipe, whose options have other names; and of Megatron-Bridge in 2025.
+TEST(Nemo, ReadsOptionsOfEarlierScripts) {
+  for (const char* program : {"python -m scripts.performance.llm.pretrain_llama31_405b slurm",
+                              "python3 scripts/performance/llm/pretrain_llama31_405b.py"}) {
+    const Imported two = imported(std::string(program) +
+                                  " --account me --gpu h100 --num_gpus 512 --tensor_parallel_size 8 "
+                                  "--pipeline_parallel_size 8 --virtual_pipeline_parallel_size 8 -cp 2 -fr cs -c fp8 "
+                                  "--micro_batch_size 1 --global_batch_size 256 -cg true\n");
+    const plan::Scenario s = scenario_of(two);
+    EXPECT_EQ(s.model.name, "llama3.1-405b");
+    EXPECT_EQ(s.cluster.gpus, 512);
+    EXPECT_EQ(s.plan.tensor, 8);
+    EXPECT_EQ(s.plan.pipeline, 8);
+    EXPECT_EQ(s.plan.chunks, 8);
+    EXPECT_EQ(s.plan.context, 2);
+    EXPECT_EQ(s.plan.cuda_graphs, plan::CudaGraphs::layer);
+    EXPECT_EQ(s.training.fp8_recipe, plan::Fp8Recipe::tensorwise) << "whichever of -fr and -c is first";
+    EXPECT_FALSE(has(lines(two.report.ignored), " me")) << "an option's value may be a secret";
+  }
+  const Imported bridge =
+      imported("python scripts/performance/setup_experiment.py -m llama3 -s 70b -ng 64 -g gb200 -c bf16 -tp 4 -rl 2\n");
+  EXPECT_EQ(scenario_of(bridge).model.name, "llama3-70b");
+  EXPECT_EQ(scenario_of(bridge).cluster.gpus, 64);
+  EXPECT_EQ(scenario_of(bridge).plan.recompute_layers, 2);
+}
+
+// NeMo's recipes have 8 GPUs a node where nothing says how many there are.
+TEST(Nemo, TakesNodesFromSlurm) {
+  const std::string command =
+      "nemo llm pretrain --factory llama3_8b trainer.num_nodes=2 trainer.strategy.tensor_model_parallel_size=2\n";
+  EXPECT_EQ(scenario_of(imported(command)).cluster.gpus, 16);
+  EXPECT_EQ(scenario_of(imported("#SBATCH --gpus-per-node=4\n" + command)).cluster.gpus, 8);
+}
+
+// Without a recipe the assignments give the model, or it is an error.
+TEST(Nemo, TakesAModelFromAssignments) {
+  const std::string train = "python pretrain.py train.micro_batch_size=1 train.global_batch_size=16 model.bf16=True ";
+  const Imported own = imported(train +
+                                "model.num_layers=4 model.hidden_size=512 model.num_attention_heads=8 "
+                                "model.ffn_hidden_size=1024 model.vocab_size=1000 model.seq_length=128\n");
+  const plan::Scenario s = scenario_of(own);
+  EXPECT_EQ(s.model.layers, 4);
+  EXPECT_EQ(s.model.hidden, 512);
+  EXPECT_EQ(s.model.vocab, 1000);
+  EXPECT_TRUE(has(error_of(train + "model.num_layers=4 model.hidden_size=512\n"), "--num-attention-heads"));
+  // Beside a recipe, what it changes of it.
+  const plan::Scenario changed = scenario_of(
+      imported("python run_script.py -m llama -mr llama3_8b -ng 8 -g h100 -nlay 4 model.num_attention_heads=16 "
+               "model.num_query_groups=4 model.ffn_hidden_size=2048\n"));
+  EXPECT_EQ(changed.model.layers, 4);
+  EXPECT_EQ(changed.model.heads, 16);
+  EXPECT_EQ(changed.model.kv_heads, 4);
+  EXPECT_EQ(changed.model.ffn_hidden, 2048);
 }
 
 TEST(Nemo, NamesModelsThatArePresets) {
@@ -136,7 +207,7 @@ TEST(Environment, ListsOptionsOfOtherPrograms) {
   EXPECT_EQ(other.format, "environment");
   EXPECT_TRUE(has(other.scenario, "gpus: 16\n")) << other.scenario;
   for (const char* line :
-       {"--num-gpus 16 (line 1)", "-tp (line 1)\n", "--lr (line 1)\n", "a.b=3 (line 1)\n", "--last (line 1)"})
+       {"--num-gpus 16 (line 1)", "-tp (line 1)\n", "--lr (line 1)\n", "a.b (line 1)\n", "--last (line 1)"})
     EXPECT_TRUE(has(ignored, line)) << line << "\n" << ignored;
   EXPECT_TRUE(has(assumed, "those of a program that is not known here")) << assumed;
   EXPECT_FALSE(has(assumed, "says nothing of it")) << assumed;

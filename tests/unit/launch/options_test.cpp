@@ -70,6 +70,27 @@ TEST(Options, ThatMegatronRefusesTogetherAreErrors) {
   EXPECT_EQ(error_of(kModel + "--bf16 --use-megatron-fsdp --pipeline-model-parallel-size 2\n"), "");
 }
 
+TEST(Options, AMixersLayersAreNamedOrAnError) {
+  std::string mixers = kModel + "--bf16\n";
+  mixers.replace(mixers.find("pretrain_gpt.py"), 15, "pretrain_mamba.py");
+  EXPECT_TRUE(has(error_of(mixers), "--hybrid-override-pattern would say the layers")) << error_of(mixers);
+  EXPECT_TRUE(has(error_of(kModel + "--bf16 --hybrid-attention-ratio 0.1\n"), "--hybrid-override-pattern alone"));
+  EXPECT_EQ(error_of(mixers, {"nemotron-h-8b", "", 8}), "");
+}
+
+TEST(Options, GraphsOfAWholeStepAreAScopeOrAKind) {
+  const auto of = [](const std::string& more) {
+    return scenario_of(import_plan("x.sh", kModel + "--bf16 " + more + "\n", {}).scenario).plan.cuda_graphs;
+  };
+  EXPECT_EQ(of("--cuda-graph-impl local --cuda-graph-scope full_iteration"), plan::CudaGraphs::step);
+  EXPECT_EQ(of("--cuda-graph-impl full_iteration"), plan::CudaGraphs::step);
+  EXPECT_EQ(of("--cuda-graph-impl local"), plan::CudaGraphs::layer);
+  EXPECT_EQ(of("--cuda-graph-scope full_iteration"), plan::CudaGraphs::none) << "captured by none";
+  const Imported parts =
+      import_plan("x.sh", kModel + "--bf16 --cuda-graph-impl transformer_engine --cuda-graph-scope attn\n", {});
+  EXPECT_TRUE(has(lines(parts.report.unmodelled), "--cuda-graph-scope attn")) << lines(parts.report.unmodelled);
+}
+
 TEST(Options, AVariableWithoutValueIsAnErrorWhereRanksNeedIt) {
   std::string nodes = kModel + "--bf16\n";
   nodes.replace(nodes.find("--nproc-per-node 8"), 18, "--nproc-per-node 8 --nnodes=$NNODES");

@@ -393,8 +393,8 @@ TEST(Megatron, SaysItsOwnPlansInFull) {
   for (const char* part :
        {"--num-virtual-stages-per-pipeline-rank 2", "--sequence-parallel", "--recompute-granularity selective",
         "--context-parallel-size 2", "--use-tp-pp-dp-mapping", "--fp8-recipe mxfp8", "--fp8-format e4m3",
-        "--exp-avg-sq-dtype bf16", "--ddp-bucket-size 26214400", "--nnodes 128", "--cuda-graph-impl full_iteration",
-        "export CUDA_DEVICE_MAX_CONNECTIONS=1"})
+        "--exp-avg-sq-dtype bf16", "--ddp-bucket-size 26214400", "--nnodes 128", "--cuda-graph-impl local",
+        "--cuda-graph-scope full_iteration", "export CUDA_DEVICE_MAX_CONNECTIONS=1"})
     EXPECT_NE(exported.text.find(part), std::string::npos) << part << " in\n" << exported.text;
 }
 

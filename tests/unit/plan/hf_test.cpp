@@ -216,7 +216,7 @@ TEST_F(HfTest, LayersOfOneBranchAreRead) {
   const Model mamba = text(
       "{\"model_type\": \"mamba2\", \"hidden_size\": 2560, \"num_hidden_layers\": 64, \"vocab_size\": 50288, "
       "\"num_heads\": 80, \"head_dim\": 64, \"n_groups\": 1, \"state_size\": 128, \"chunk_size\": 256, "
-      "\"tie_word_embeddings\": true}");
+      "\"time_step_limit\": [0.0, Infinity], \"tie_word_embeddings\": true}");  // as Python's json writes it
   expect_sound();
   EXPECT_EQ(model::parameter_count(mamba), 2'702'599'680);
   EXPECT_EQ(mamba.mamba_chunk, 256);
