@@ -545,6 +545,8 @@ void add_execute(CLI::App& app, Action& action) {
          {"--steps", "--log-every", "--products", "--attention", "--cuda-graphs", "--timeout", "--rendezvous",
           "--interface", "--record-routing", "--as-simulated", "--order", "--until-loss"})
       if (a->shrink && command->get_option(name)->count() > 0) a->not_of_miniature = name;
+    if (command->get_option("--base-every")->count() > 0 && a->checkpoint.kind != execute::CheckpointKind::incremental)
+      refuse("--base-every", "is of incremental checkpoints", "--checkpoint-kind incremental, or leave it out");
     a->placement.timeout = std::chrono::milliseconds(std::llround(*timeout * 1000));
     a->placement.version = REHEARSE_VERSION;
     a->placement.as_simulated = a->as_simulated;

@@ -88,6 +88,7 @@ void check_until_loss(const ExecuteArguments& a, const plan::Scenario& scenario)
   };
   refuse_if(!a.placement.ranks.empty() && a.placement.ranks != "local", "ends ranks that are threads of one process");
   refuse_if(a.placement.device == "cuda", "ends ranks on CPUs");
+  refuse_if(a.baseline, "is without --baseline, which does all steps");
   refuse_if(!a.checkpoint.folder.empty(), "is without --checkpoint, whose last one is due after all steps");
   refuse_if(scenario.plan.served(), "is without parameter servers, whose workers do all steps");
 }

@@ -213,22 +213,42 @@ StateFileFacts state_file_facts(const std::string& folder, const std::string& na
   return {name, static_cast<std::int64_t>(status.st_size), digest_text(digest)};
 }
 
-void StateFile::open(const std::string& named_by) {
-  fd_ = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC);
+// Open for as long as one lives; many may be based on one another, and a process may not have as many files open.
+class StateFile::Open {
+ public:
+  explicit Open(const StateFile& file) : file_(file), opened_(file.fd_ < 0) {
+    if (opened_) file_.fd_ = ::open(file.path_.c_str(), O_RDONLY | O_CLOEXEC);
+  }
+  ~Open() {
+    if (opened_ && file_.fd_ >= 0) ::close(std::exchange(file_.fd_, -1));
+  }
+  Open(const Open&) = delete;
+  Open& operator=(const Open&) = delete;
+
+ private:
+  const StateFile& file_;
+  const bool opened_;
+};
+
+void StateFile::find(const std::string& named_by) const {
   if (fd_ < 0) refuse(errno == ENOENT ? fmt::format("no such file, which {} names", named_by) : file_problem(errno));
 }
 
 StateFile::StateFile(const std::string& folder, const StateFileFacts& facts, const std::string& named_by)
     : StateFile(folder + "/" + facts.name) {
-  open(named_by);
-  check(facts, named_by);
-  read_header();
+  {
+    const Open opened(*this);
+    find(named_by);
+    check(facts, named_by);
+    read_header();
+  }
   if (header_.base) open_base(folder, facts.name);
 }
 
 StateHeader StateFile::header_of(const std::string& folder, const std::string& name) {
   StateFile file(folder + "/" + name);
-  file.open("the checkpoint");
+  const Open opened(file);
+  file.find("the checkpoint");
   file.check_kind(0);
   file.read_header();
   return std::move(file.header_);
@@ -242,10 +262,6 @@ void StateFile::open_base(const std::string& folder, const std::string& name) {
   const StateHeader& other = base_->header();
   if (other.step != base.step || other.payload_bytes != header_.payload_bytes || other.buffers != header_.buffers)
     refuse(fmt::format("is of other buffers, or another step, than {}, its base", base_->path()));
-}
-
-StateFile::~StateFile() {
-  if (fd_ >= 0) ::close(fd_);
 }
 
 void StateFile::refuse(const std::string& why, const std::string& hint) const {
@@ -323,6 +339,8 @@ void StateFile::read_header() {
 
 void StateFile::read(std::int64_t offset, std::int64_t bytes, std::byte* to) const {
   if (offset < 0 || bytes < 0 || offset + bytes > header_.payload_bytes) refuse("a part of it lies outside of it");
+  const Open opened(*this);
+  find("the checkpoint");
   if (!header_.stored) return read_at(payload_ + offset, bytes, to);
   const std::vector<StateSpan>& spans = *header_.stored;
   auto next = std::upper_bound(spans.begin(), spans.end(), offset,

@@ -92,13 +92,12 @@ struct StateFileFacts {
 // Of a file that is whole: from its size and its last bytes alone.
 StateFileFacts state_file_facts(const std::string& folder, const std::string& name);
 
-// Open and found whole, with all that it is based on. One thread at a time may read.
+// Found whole, with all that it is based on. One thread at a time may read.
 class StateFile {
  public:
   // `named_by`: who says that it is there, "the checkpoint's manifest".
   StateFile(const std::string& folder, const StateFileFacts& facts,
             const std::string& named_by = "the checkpoint's manifest");
-  ~StateFile();
   StateFile(const StateFile&) = delete;
   StateFile& operator=(const StateFile&) = delete;
   // What a file says of itself; the rest of it is not looked at. Throws InputError.
@@ -111,8 +110,10 @@ class StateFile {
   void read(std::int64_t offset, std::int64_t bytes, std::byte* to) const;
 
  private:
+  class Open;
+
   explicit StateFile(std::string path) : path_(std::move(path)) {}
-  void open(const std::string& named_by);
+  void find(const std::string& named_by) const;  // refuses a file that could not be opened
   void check_kind(std::int64_t expected);
   void check(const StateFileFacts& facts, const std::string& named_by);
   void read_header();
@@ -121,7 +122,7 @@ class StateFile {
   [[noreturn]] void refuse(const std::string& why, const std::string& hint = "") const;
 
   std::string path_;
-  int fd_ = -1;
+  mutable int fd_ = -1;  // while an Open lives
   std::int64_t bytes_ = 0, payload_ = 0;
   StateHeader header_;
   std::vector<std::int64_t> places_;  // of what is stored: where each span begins in the file's payload

@@ -79,7 +79,7 @@ class Starts {
                                     why_, counted(std::max(0, members_.present())), run_.range.least));
     ranks_ = *ranks;
     wanted_at_.reset();
-    ask_for_none();
+    if (starts > 0) ask_for_none();  // at first the user may have asked
     if (starts > 0)
       run_.note(fmt::format("rehearse: {}\nrehearse: note: going on from step {} with {} of {}", why_,
                             last_checkpoint_before(run_.folder, run_.steps), ranks_, counted(members_.present())));
@@ -181,7 +181,10 @@ int run_elastic(const ElasticRun& run) {
 
 void check_elastic(const plan::Scenario& scenario, const CheckpointOptions& checkpoint) {
   if (checkpoint.every == 0)
-    refuse_elastic("ranks come and go between checkpoints, of which there is none before the end", "--every N");
+    refuse_elastic(
+        "a rank that is killed takes the steps since the last checkpoint with it, and there is none before "
+        "the end",
+        "--every N");
   if (scenario.plan.served())
     refuse_elastic(
         "workers of parameter servers do not come and go yet: resumed, a run may have another number of them",

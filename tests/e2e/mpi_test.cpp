@@ -271,6 +271,16 @@ TEST_F(Mpi, AServerThatIsStoppedAfterTheLastPullIsNamedAtTheDeadline) {
   EXPECT_TRUE(has(r.err, "waited 4 s for a sign of life of server 0 (rank 4)")) << r.err;
 }
 
+// As Open MPI's when a rank is killed while MPI starts.
+TEST_F(Mpi, AnMpirunWithoutRanksIsEnded) {
+  const std::string launcher =
+      folder_.write("launcher", "#!/usr/bin/perl\nif (fork() == 0) { sleep 1; exit }\nsleep 600;\n");
+  const Outcome r = shell("cd '" + (folder_ / "") + "' && chmod +x launcher && REHEARSE_MPIRUN=" + launcher +
+                          " timeout 60 \"$REHEARSE\" execute tiny.yaml --ranks mpi --steps 3");
+  EXPECT_EQ(r.status, 1) << r.err;
+  EXPECT_TRUE(has(r.err, "goes on, and none of its ranks is left")) << r.err;
+}
+
 // Whoever started the job says why he ends it; the ranks say that somebody else did.
 TEST_F(Mpi, AJobOfOursThatSomebodyElseEndsSaysSo) {
   const Outcome r = shell(std::string(kMpirun) + "cd '" + (folder_ / "") + R"sh('

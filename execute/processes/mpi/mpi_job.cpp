@@ -26,7 +26,8 @@ namespace {
 
 using JobClock = std::chrono::steady_clock;
 
-constexpr std::chrono::milliseconds kBetweenLooksAtJob{20}, kForJobToEnd{5000};
+constexpr std::chrono::milliseconds kBetweenLooksAtJob{20}, kForJobToEnd{5000}, kBetweenLooksBelow{500};
+constexpr std::chrono::milliseconds kWithoutRanks{10'000};
 
 std::vector<std::string> job_command_line(int ranks) {
   const char* named = std::getenv(kMpirunVariable);
@@ -80,6 +81,7 @@ class Job {
     ended_ = ended_ || ::waitpid(pid_, &status_, WNOHANG) == pid_;
     return ended_;
   }
+  pid_t pid() const { return pid_; }
   int status() const { return WIFEXITED(status_) ? WEXITSTATUS(status_) : 128 + WTERMSIG(status_); }
   // Ranks that were killed or told to end. mpirun ends all when one has died, and its exit status is that one's: of
   // several that died at once one is known.
@@ -93,6 +95,42 @@ class Job {
   bool ended_ = false;
 };
 
+// Whether anything lives below a process, as mpirun's ranks do, or what starts them elsewhere. Zombies do not.
+bool any_lives_below(pid_t pid) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  for (fs::directory_iterator task(fmt::format("/proc/{}/task", pid), error), end; !error && task != end;
+       task.increment(error)) {
+    std::ifstream children(task->path() / "children");
+    for (pid_t child = 0; children >> child;) {
+      std::ifstream file(fmt::format("/proc/{}/stat", child));
+      std::string stat;  // "pid (name) state ..."
+      std::getline(file, stat);
+      const std::size_t name = stat.rfind(')');
+      const char state = name != std::string::npos && name + 2 < stat.size() ? stat[name + 2] : 'X';
+      if (state != 'Z' && state != 'X') return true;
+    }
+  }
+  return false;
+}
+
+// Of a rank that is killed while MPI starts, Open MPI's mpirun may end the others and then wait for ever, with nothing
+// but zombies below it. Known where the kernel says who is below whom, and once somebody was.
+class JobWithoutRanks {
+ public:
+  bool looks_so(pid_t pid) {
+    const JobClock::time_point now = JobClock::now();
+    if (now < next_) return false;
+    next_ = now + kBetweenLooksBelow;
+    if (any_lives_below(pid)) begun_ = true, alive_ = now;
+    return begun_ && now - alive_ >= kWithoutRanks;
+  }
+
+ private:
+  JobClock::time_point next_, alive_;
+  bool begun_ = false;
+};
+
 }  // namespace
 
 bool ended_by_its_starter() {
@@ -103,8 +141,11 @@ bool ended_by_its_starter() {
 int start_mpi_job(const MpiJobOptions& options) {
   constexpr int kCannotBeStarted = 127;
   Job job(options);
-  while (!job.ended()) {
+  for (JobWithoutRanks without; !job.ended();) {
     if (options.poll) options.poll();
+    if (without.looks_so(job.pid()))  // where a rank was killed
+      throw RankFailure(
+          fmt::format("{} goes on, and none of its ranks is left", job_command_line(options.ranks).front()), 1);
     std::this_thread::sleep_for(kBetweenLooksAtJob);
   }
   if (options.poll) options.poll();  // the signal that ended the job may be ours too

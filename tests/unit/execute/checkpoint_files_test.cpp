@@ -104,6 +104,19 @@ TEST(StateFiles, AreReadThroughWhatTheyAreBasedOn) {
   }
 }
 
+// However many are based on one another.
+TEST(StateFiles, LeaveNoneOpen) {
+  const auto open_files = [] {
+    return std::distance(fs::directory_iterator("/proc/self/fd"), fs::directory_iterator());
+  };
+  const auto before = open_files();
+  const Chain chain;
+  const StateFile file(chain.of(3), chain.facts);
+  Bytes read(3000);
+  file.read(0, 3000, read.data());
+  EXPECT_EQ(open_files(), before);
+}
+
 std::string refusal(const Chain& chain) {
   try {
     const StateFile file(chain.of(3), chain.facts);
