@@ -168,8 +168,11 @@ int simulate(SimulateArguments a) {
   if (a.output_given) {
     const Busy line("writing " + a.output);
     result::write_directory(r, a.output);
-    if (const std::string steps = result::simulated_step_table(r); !steps.empty())
-      result::write_files(a.output, {{"steps.csv", steps}});
+    if (!r.step_ends_ps.empty()) {
+      result::OutputFile steps(a.output + "/steps.csv", result::OutputFile::Format::plain);
+      result::write_simulated_steps(r, steps);
+      steps.commit();
+    }
     if (!server_events.empty())
       result::write_files(a.output, {{"servers.csv", account::server_event_table(server_events)}});
   }

@@ -40,9 +40,9 @@ Rows job_rows(const result::Result& r);
 // What must not be overlooked, as MFU above 100 %.
 std::vector<std::string> warnings(const result::Result& r);
 
-// All of it for a terminal, in parts that end with an empty line.
 // The table of collectives; "" without any.
 std::string collectives_text(const result::Result& r);
+// All of it for a terminal, in parts that end with an empty line.
 std::string answers_text(const result::Result& r);
 
 }  // namespace rehearse::reports

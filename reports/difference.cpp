@@ -17,6 +17,7 @@
 #include "reports/epoch.h"
 #include "reports/op_class.h"
 #include "reports/text.h"
+#include "sim/base/quantile.h"
 #include "sim/base/units.h"
 
 namespace rehearse::reports {
@@ -76,7 +77,6 @@ std::vector<KeyDifference> differing_ways(const result::Result& a, const result:
   return ways;
 }
 
-// Order statistics, p is the ceil(p n)-th smallest.
 Difference::Ratio ratio_of_samples(const result::Result& first, const result::Result& second) {
   const std::vector<std::int64_t>&a = first.samples.of_samples_ps, &b = second.samples.of_samples_ps;
   std::vector<double> ratios;
@@ -88,8 +88,8 @@ Difference::Ratio ratio_of_samples(const result::Result& first, const result::Re
   const auto n = static_cast<double>(ratios.size());
   out.mean = std::accumulate(ratios.begin(), ratios.end(), 0.0) / n;
   std::sort(ratios.begin(), ratios.end());
-  const auto at = [&](double p) { return ratios[static_cast<std::size_t>(std::max(1.0, std::ceil(p * n))) - 1]; };
-  out.p2_5 = at(0.025), out.p50 = at(0.5), out.p97_5 = at(0.975);
+  out.p2_5 = quantile_of_sorted(ratios, 0.025), out.p50 = quantile_of_sorted(ratios, 0.5),
+  out.p97_5 = quantile_of_sorted(ratios, 0.975);
   return out;
 }
 

@@ -269,10 +269,8 @@ std::string loss_figure(const std::vector<result::StoredResult>& runs, const std
     LossCurve steps{names[i], {}, loss}, time{names[i], {}, {}};
     for (std::size_t s = 0; s < loss.size(); ++s) {
       steps.x.push_back(static_cast<double>(s) + 1);
-      const std::int64_t at = static_cast<std::int64_t>(s) + 1 - h.first_step;
-      if (at < 0 || at >= static_cast<std::int64_t>(h.end_ps.size())) continue;
-      time.x.push_back(static_cast<double>(h.end_ps[static_cast<std::size_t>(at)]) * 1e-12),
-          time.loss.push_back(loss[s]);
+      if (const auto end = h.end_of(static_cast<std::int64_t>(s) + 1))
+        time.x.push_back(static_cast<double>(*end) * 1e-12), time.loss.push_back(loss[s]);
     }
     by_step.push_back(std::move(steps)), by_time.push_back(std::move(time));
   }

@@ -48,11 +48,10 @@ json loss_times(const result::StoredResult& run) {
   const result::StepHistory& h = run.history;
   if (!h.known()) return out;
   for (std::size_t s = 0; s < run.result.loss.size(); ++s) {
-    const std::int64_t at = static_cast<std::int64_t>(s) + 1 - h.first_step;
-    if (at < 0 || at >= static_cast<std::int64_t>(h.end_ps.size()))
-      out.push_back(nullptr);
+    if (const auto end = h.end_of(static_cast<std::int64_t>(s) + 1))
+      out.push_back(static_cast<double>(*end) * 1e-12);
     else
-      out.push_back(static_cast<double>(h.end_ps[static_cast<std::size_t>(at)]) * 1e-12);
+      out.push_back(nullptr);
   }
   return out;
 }

@@ -142,7 +142,12 @@ std::string data_panel(const Result& r, const PlanGrid& grid, const Traffic& tra
                  ? node(ax, ay, 56, 20, fmt::format("+{} more", grid.data - static_cast<std::int64_t>(n) + 1), false)
                  : node(ax, ay, 34, 20, fmt::format("{}", shown[i]), shown[i] == 0);
   }
-  const std::vector<std::string> lines = words_of(r, traffic, "data");
+  std::vector<std::string> lines = words_of(r, traffic, "data");
+  if (traffic.contains("replica")) {  // plan.zero_group: what is sharded is exchanged in groups, and between them
+    lines.insert(lines.begin(), "in a group of shards:");
+    lines.emplace_back("between groups:");
+    for (std::string& line : words_of(r, traffic, "replica")) lines.push_back(std::move(line));
+  }
   return out + nodes + lines_at(x, y - 7.5 * static_cast<double>(lines.size() - 1) + 4, lines);
 }
 

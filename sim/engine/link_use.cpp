@@ -73,12 +73,14 @@ class LinkUses {
   // Calls see(begin, end) for each time that a transfer ended in the step.
   template <class Function>
   void each_in_step(const Network::Flown& flown, Function&& see) const {
+    const Network::Again again = network_.again(flown);
     Time begin = flown.begin, end = flown.end;
-    for (std::int32_t time = 0; time <= flown.again; ++time, begin += flown.period, end += flown.period)
+    for (std::int32_t time = 0; time <= again.times; ++time, begin += again.period, end += again.period)
       if (in_step(end)) see(begin, end);
   }
   std::int64_t times_in_step(const Network::Flown& flown) const {
-    if (in_step(flown.end) && in_step(flown.end + flown.period * flown.again)) return flown.again + 1;
+    const Network::Again again = network_.again(flown);
+    if (in_step(flown.end) && in_step(flown.end + again.period * again.times)) return again.times + 1;
     std::int64_t times = 0;
     each_in_step(flown, [&](Time, Time) { ++times; });
     return times;

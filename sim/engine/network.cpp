@@ -198,7 +198,7 @@ void Network::leave(std::int32_t slot, const Defined& what) {
 std::int32_t Network::finish(std::uint32_t slot) {
   Flight& flight = flights_[slot];
   ++flight.version;
-  if (logging_) log_.push_back({flight.defined, 0, flight.begun, flight.end, Time()});
+  if (logging_) log_.push_back({flight.defined, -1, flight.begun, flight.end});
   leave(static_cast<std::int32_t>(slot), defined_[flight.defined]);
   if (!watched_.empty()) watch_load(defined_[flight.defined], false);
   free_.push_back(static_cast<std::int32_t>(slot));
@@ -216,12 +216,13 @@ std::vector<Network::InFlight> Network::in_flight() const {
 }
 
 void Network::log_again(std::size_t first, std::int64_t times, Time period, PartId part) {
+  const auto number = static_cast<std::int32_t>(again_.size());
+  again_.push_back({static_cast<std::int32_t>(times), period});
   for (std::size_t i = first; i < log_.size(); ++i) {
     Flown& flown = log_[i];
     if (part.exists() && defined_[flown.defined].part != part) continue;
-    REHEARSE_CHECK(flown.again == 0, "a round is left out twice");
-    flown.again = static_cast<std::int32_t>(times);
-    flown.period = period;
+    REHEARSE_CHECK(flown.again < 0, "a round is left out twice");
+    flown.again = number;
   }
 }
 

@@ -59,12 +59,18 @@ class Network {
   void set_capacity(cluster::ResourceId resource, std::int64_t per_s);
   std::int64_t solves() const { return solves_; }
 
-  // What has ended since open_log(), in order, for link_use.h; and `again` times more, a `period` later each time.
+  // What ended once more, so many times, a period later each time.
+  struct Again {
+    std::int32_t times = 0;
+    Time period;
+  };
+  // What has ended since open_log(), in order, for link_use.h; there is one for every transfer.
   struct Flown {
     ActivityId defined;
-    std::int32_t again = 0;
-    Time begin, end, period;
+    std::int32_t again = -1;  // in again_; -1: it ended once
+    Time begin, end;
   };
+  static_assert(sizeof(Flown) == 24);
   void open_log() { logging_ = true; }
   void close_log() { logging_ = false; }
   // What has ended of a part's (none: of all) since the log's entry number `first`, which is new, ended once more, so
@@ -99,6 +105,9 @@ class Network {
   std::size_t ports() const { return ports_.size(); }
   const ResourceClasses& classes() const { return classes_; }
   const std::vector<Flown>& log() const { return log_; }
+  Again again(const Flown& flown) const {
+    return flown.again < 0 ? Again() : again_[static_cast<std::size_t>(flown.again)];
+  }
   // The id that the next activity defined gets.
   ActivityId definitions() const { return defined_.next(); }
   // Calls use(port, bytes, times) for what a defined activity puts on each port, so many times the bytes; without
@@ -225,6 +234,7 @@ class Network {
   std::vector<Use> uses_;
   std::vector<UseBytes> use_bytes_;
   std::vector<Flown> log_;
+  std::vector<Again> again_;
   bool logging_ = false;
   std::vector<Watched> watched_;
   bool parts_meet_ = false;

@@ -8,6 +8,7 @@
 #include <charconv>
 #include <cmath>
 #include <iterator>
+#include <numeric>
 
 #include "sim/base/csv.h"
 #include "sim/base/diagnostics.h"
@@ -129,19 +130,28 @@ class StepsReader {
 
 }  // namespace
 
-std::string simulated_step_table(const Result& r) {
-  if (r.step_ends_ps.empty()) return "";
+void write_simulated_steps(const Result& r, OutputFile& out) {
   constexpr std::int64_t kSecond = 1'000'000'000'000;
-  std::string out = "step,rank,loss,end_s,step_s\n";
+  out.write("step,rank,loss,end_s,step_s\n");
+  if (r.step_ends_ps.empty()) return;
+  std::string rows;  // of a step
   std::size_t steps = r.step_ends_ps.front().size();
   for (const auto& ends : r.step_ends_ps) steps = std::min(steps, ends.size());
-  for (std::size_t s = 0; s < steps; ++s)
+  for (std::size_t s = 0; s < steps; ++s) {
+    rows.clear();
     for (std::size_t rank = 0; rank < r.step_ends_ps.size(); ++rank) {
       const std::int64_t end = r.step_ends_ps[rank][s], took = end - (s == 0 ? 0 : r.step_ends_ps[rank][s - 1]);
-      fmt::format_to(std::back_inserter(out), "{},{},nan,{}.{:012},{}.{:012}\n", s + 1, rank, end / kSecond,
+      fmt::format_to(std::back_inserter(rows), "{},{},nan,{}.{:012},{}.{:012}\n", s + 1, rank, end / kSecond,
                      end % kSecond, took / kSecond, took % kSecond);
     }
-  return out;
+    out.write(rows);
+  }
+}
+
+std::optional<std::int64_t> StepHistory::end_of(std::int64_t step) const {
+  const std::int64_t at = step - first_step;
+  if (at < 0 || at >= static_cast<std::int64_t>(end_ps.size())) return std::nullopt;
+  return end_ps[static_cast<std::size_t>(at)];
 }
 
 StepHistory parse_steps_csv(const std::string& file, std::string_view text) {
@@ -149,13 +159,12 @@ StepHistory parse_steps_csv(const std::string& file, std::string_view text) {
 }
 
 TimeToLoss time_to_loss(const StepHistory& history, double loss, std::int64_t window) {
-  double sum = 0;
-  for (std::size_t s = 0; s < history.loss.size(); ++s) {
-    sum += history.loss[s];
-    const auto count = std::min<std::int64_t>(window, static_cast<std::int64_t>(s) + 1);
-    if (static_cast<std::int64_t>(s) >= window) sum -= history.loss[s - static_cast<std::size_t>(window)];
-    if (static_cast<std::int64_t>(s) + 1 >= window && sum / static_cast<double>(count) <= loss)
-      return {history.first_step + static_cast<std::int64_t>(s), history.end_ps[s]};
+  // Added up anew each time: a loss that is no number is in no later window.
+  const auto steps = static_cast<std::int64_t>(history.loss.size());
+  for (std::int64_t last = window; last <= steps; ++last) {
+    const double sum = std::accumulate(history.loss.begin() + (last - window), history.loss.begin() + last, 0.0);
+    if (sum / static_cast<double>(window) <= loss)
+      return {history.first_step + last - 1, history.end_ps[static_cast<std::size_t>(last - 1)]};
   }
   return {};
 }

@@ -3,10 +3,12 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "sim/result/output_file.h"
 #include "sim/result/result.h"
 
 namespace rehearse::result {
@@ -20,11 +22,13 @@ struct StepHistory {
   std::vector<std::int64_t> slowest;   // by rank: steps in which it computed longest, the lowest rank of several
 
   bool known() const { return !step_ps.empty(); }
+  // When a step of the training ended, ps since the run began; nothing: it is not of this run.
+  std::optional<std::int64_t> end_of(std::int64_t step) const;
 };
 
-// steps.csv of a simulated run, from Result::step_ends_ps: step, rank, loss (nan: nothing is trained), end_s, step_s;
-// "" if it has none. Where a step's time went is known of the last alone, and so not there.
-std::string simulated_step_table(const Result& r);
+// steps.csv of a simulated run, from Result::step_ends_ps: step, rank, loss (nan: nothing is trained), end_s, step_s.
+// Where a step's time went is known of the last alone, and so not there.
+void write_simulated_steps(const Result& r, OutputFile& out);
 
 // Throws InputError, with all problems up to a number of them.
 StepHistory parse_steps_csv(const std::string& file, std::string_view text);

@@ -66,6 +66,7 @@ TEST(TimeToLoss, WhatCannotStopIsRefused) {
   };
   refused({"gpt-tiny-ddp", "--ranks", "gloo"}, "ranks that are threads of one process");
   refused({"gpt-tiny-ddp", "--checkpoint", "saved"}, "is without --checkpoint");
+  refused({"gpt-tiny-ddp", "--baseline"}, "is without --baseline");
   refused({"regression-stale"}, "is without parameter servers");
   refused({"gpt-tiny-grpo-local"}, "--until-loss");
 }

@@ -1,4 +1,5 @@
 // Rounds of micro-batches that a folded simulation leaves out, where something changes between them.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <string>
@@ -35,6 +36,28 @@ TEST(Rounds, LinksThatAreAlwaysSlow) {
   const result::Result folded = simulated_with(noise, true), every = simulated_with(noise, false);
   EXPECT_EQ(without_engine(folded), without_engine(every));
   EXPECT_LT(folded.events * 4, every.events) << "rounds are left out";
+}
+
+result::Result dual_pipe_of(int global_batch, bool fold) {
+  run::Options options;
+  options.data_root = REHEARSE_SOURCE_DIR;
+  options.fold = fold;
+  return run::simulate_scenario(
+      scenario_from(
+          fmt::format("rehearse: 1\nframework: rehearse\ncluster: {{topology: dgx-a100, gpus: 16}}\n"
+                      "model: {{family: gpt, layers: 32, hidden: 1024, heads: 16, vocab: 8192, max_seq_len: 1024}}\n"
+                      "plan: {{tensor: 1, pipeline: 16, schedule: dualpipe_v, chunks: 2, micro_batch: 1}}\n"
+                      "training: {{global_batch: {}, seq_len: 1024}}\n",
+                      global_batch)),
+      options);
+}
+
+// The state repeats only after some hundred micro-batches, not within the first few rounds.
+TEST(Rounds, ThatComeToRepeatLate) {
+  const result::Result folded = dual_pipe_of(160, true), every = dual_pipe_of(160, false);
+  EXPECT_EQ(without_engine(folded), without_engine(every));
+  EXPECT_LT(folded.events * 2, every.events) << "rounds are left out";
+  EXPECT_EQ(dual_pipe_of(512, true).events, folded.events) << "however many rounds there are";
 }
 
 }  // namespace

@@ -3,7 +3,12 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
+#include <optional>
+
 #include "sim/base/diagnostics.h"
+#include "sim/base/document.h"
+#include "tests/support/temporary.h"
 
 namespace rehearse::result {
 namespace {
@@ -46,12 +51,35 @@ TEST(StepHistory, SaysWhenALossWasReached) {
   EXPECT_EQ(time_to_loss(h, 100, 4).steps, -1) << "no window of four steps";
 }
 
+TEST(StepHistory, ALossThatIsNoNumberCountsInItsWindowsAlone) {
+  StepHistory h = parse_steps_csv("steps.csv", kStepsTable);
+  h.loss[0] = std::numeric_limits<double>::quiet_NaN();
+  EXPECT_EQ(time_to_loss(h, 3, 2).steps, 7) << "of steps 6 and 7";
+  EXPECT_EQ(time_to_loss(h, 3, 3).steps, -1);
+}
+
+TEST(StepHistory, KnowsWhenAStepOfTheTrainingEnded) {
+  const StepHistory h = parse_steps_csv("steps.csv", kStepsTable);
+  EXPECT_EQ(h.end_of(4), std::nullopt) << "before this run";
+  EXPECT_EQ(h.end_of(6), 2'500'000'000'000);
+  EXPECT_EQ(h.end_of(7), 3'500'000'000'000);
+  EXPECT_EQ(h.end_of(8), std::nullopt);
+}
+
+std::string simulated_steps(const Result& r) {
+  const std::string path = test::temporary_path("steps.csv");
+  OutputFile out(path, OutputFile::Format::plain);
+  write_simulated_steps(r, out);
+  out.commit();
+  return read_text_file(path);
+}
+
 TEST(StepHistory, ASimulationsStepsReadBackWithoutShares) {
   constexpr std::int64_t kSecond = 1'000'000'000'000;
   Result r;
-  EXPECT_EQ(simulated_step_table(r), "");
+  EXPECT_EQ(simulated_steps(r), "step,rank,loss,end_s,step_s\n");
   r.step_ends_ps = {{kSecond, 3 * kSecond}, {2 * kSecond, 3 * kSecond + 1}};
-  const std::string table = simulated_step_table(r);
+  const std::string table = simulated_steps(r);
   EXPECT_EQ(table.substr(0, table.find('\n')), "step,rank,loss,end_s,step_s");
   const StepHistory h = parse_steps_csv("steps.csv", table);
   EXPECT_EQ(h.step_ps, (std::vector<std::int64_t>{2 * kSecond, 2 * kSecond})) << "of the slowest rank";
