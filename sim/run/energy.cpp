@@ -34,7 +34,7 @@ Load load_of(const program::Program& program, const Devices& devices, const Powe
   Load load;
   for (std::size_t r = 0; r < program.roles.size(); ++r) {
     if (devices.of_role[r] == 0) continue;
-    const KernelJoules kernels = kernel_joules(program.roles[r], program.roles[r].slots, power);
+    const KernelRanges kernels = kernel_joules(program.roles[r], program.roles[r].slots, power);
     add(load.products, kernels.products, devices.of_role[r]);
     add(load.memory, kernels.memory, devices.of_role[r]);
   }
@@ -84,9 +84,9 @@ bool is_counted(const program::Role& role, const program::Op& op) {
   return !program::is_transfer(op) && !std::holds_alternative<program::HostSync>(op.shape);
 }
 
-KernelJoules kernel_joules(const program::Role& role, const std::vector<program::Slot>& slots,
+KernelRanges kernel_joules(const program::Role& role, const std::vector<program::Slot>& slots,
                            const cost::Power& power) {
-  KernelJoules sum;
+  KernelRanges sum;
   std::vector<std::int64_t> runs(role.bodies.size(), 0);
   for (const program::Slot& slot : slots) ++runs[static_cast<std::size_t>(slot.body)];
   for (std::size_t b = 0; b < role.bodies.size(); ++b)
@@ -100,11 +100,11 @@ KernelJoules kernel_joules(const program::Role& role, const std::vector<program:
   return sum;
 }
 
-double least_joules(const cost::Power& power, double seconds, double devices, double products, double memory) {
-  const double idle = power.idle_w.value * seconds * devices;
-  const double clock = clock_within(power, idle, memory, products, power.limit_w * seconds * devices);
-  const double voltage = power.voltage.voltage(clock);
-  return idle + memory + products * voltage * voltage;
+double least_joules(const cost::Power& power, Time step, double devices, const KernelJoules& kernels) {
+  const double idle = power.idle_w.value * step.seconds() * devices;
+  const double allowed = power.limit_w * step.seconds() * devices;
+  const double voltage = power.voltage.voltage(clock_within(power, idle, kernels.memory, kernels.products, allowed));
+  return idle + kernels.memory + kernels.products * voltage * voltage;
 }
 
 result::Energy energy_of(const program::Program& program, const plan::RankGrid& grid, const cost::Device& device,

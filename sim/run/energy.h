@@ -11,17 +11,22 @@
 namespace rehearse::run {
 
 // Of kernels, J: of products at the highest clock, and of memory.
-struct KernelJoules {
+struct KernelRanges {
   cost::Range products{0, 0, 0}, memory{0, 0, 0};
+};
+struct KernelJoules {
+  double products = 0, memory = 0;
+  void add(const KernelJoules& each, double times) { products += times * each.products, memory += times * each.memory; }
+  friend bool operator==(const KernelJoules&, const KernelJoules&) = default;
 };
 // Whether an op is a kernel of the device, of every step.
 bool is_counted(const program::Role& role, const program::Op& op);
 // Of one rank's step.
-KernelJoules kernel_joules(const program::Role& role, const std::vector<program::Slot>& slots,
+KernelRanges kernel_joules(const program::Role& role, const std::vector<program::Slot>& slots,
                            const cost::Power& power);
-// What devices take whose kernels take so much together, J, in a step of so many seconds. In a longer step, or one in
-// which transfers move something, it is more.
-double least_joules(const cost::Power& power, double seconds, double devices, double products, double memory);
+// What devices take whose kernels take so much together, J, in a step. In a longer step, or one in which transfers move
+// something, it is no less.
+double least_joules(const cost::Power& power, Time step, double devices, const KernelJoules& kernels);
 
 // Not known for a device whose file has no `power`. Where the mean power at the highest clock is above the limit, the
 // voltage is that of the clock at which it is not; step times take no part in that (docs/calibration.md, "Power and

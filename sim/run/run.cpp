@@ -286,7 +286,7 @@ void simulate_all(const Prepared& prepared, const plan::Scenario& scenario, cons
   const engine::Outcome outcome = prepared.simulate(engine_options);
   engine_options.rank_steps = false;
   for (const std::vector<Time>& ends : outcome.rank_step_ends) {
-    out.step_ends_ps.emplace_back();
+    out.step_ends_ps.emplace_back().reserve(ends.size());
     for (const Time end : ends) out.step_ends_ps.back().push_back(end.ps());
   }
   add_outcome(outcome, scenario, options, out);

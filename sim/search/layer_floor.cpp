@@ -333,7 +333,8 @@ std::vector<LayerFloor> floors_of(const plan::Scenario& scenario, const run::Mac
         UnitFloor* const unit = unit_at(floor, number);
         (backward ? unit->backward_ps : unit->forward_ps) += ps;
       });
-      if (ranks_are_alike(scenario)) add_energy(role, body, units, machine.costs_of(kind).device().power, floor);
+      if (counts_kernels(scenario, machine))
+        add_energy(role, body, units, machine.costs_of(kind).device().power, floor);
     }
     add_memory(role, units, !scenario.training.lora(), floor);
   }
@@ -547,13 +548,11 @@ PlanFloor plan_floor(const std::vector<LayerFloor>& of_kinds, const plan::Scenar
   // and with local steps workers do not meet.
   const bool slowest = meets && scenario.model.experts == 0 && !p.steps_apart();
   const std::vector<std::vector<int>> kinds = kinds_of_stages(scenario, machine);
-  if (!mixed) {
-    const std::int64_t all_passes = micro_batches * scenario.cluster.gpus / p.pipeline;
-    const auto passes = static_cast<double>(all_passes);
-    floor.kernels.add(of_kinds.front().first.kernels, passes);
-    floor.kernels.add(of_kinds.front().last.kernels, passes);
-    for (const UnitFloor& unit : of_kinds.front().layers) floor.kernels.add(unit.kernels, passes);
-  }
+  const std::int64_t passes_of_all = micro_batches * scenario.cluster.gpus / p.pipeline;
+  const auto times = static_cast<double>(passes_of_all);
+  floor.kernels.add(of_kinds.front().first.kernels, times);
+  floor.kernels.add(of_kinds.front().last.kernels, times);
+  for (const UnitFloor& unit : of_kinds.front().layers) floor.kernels.add(unit.kernels, times);
   if (p.layers_by_time) {
     const std::int64_t longest = schedule.bidirectional() ? 0 : least_longest(of_kinds, kinds, p.chunks, slowest);
     floor.step = Time::from_ps(micro_batches * std::max(work.of_all() / stages, longest));

@@ -38,7 +38,7 @@ struct UnitFloor {
   std::int64_t forward_ps = 0, backward_ps = 0;               // of a micro-batch
   std::int64_t parameters = 0, gradients = 0, optimizer = 0;  // bytes, unsharded
   std::int64_t kept = 0;                                      // bytes of a micro-batch, between forward and backward
-  Joules kernels;                                             // of a micro-batch
+  run::KernelJoules kernels;                                  // of a micro-batch
   friend bool operator==(const UnitFloor&, const UnitFloor&) = default;
 };
 
@@ -64,8 +64,8 @@ bool uneven(const cluster::Cluster& cluster);
 
 struct PlanFloor {
   Time step;
-  std::int64_t bytes = 0;  // of the stage that needs most
-  Joules kernels;          // of all ranks' in a step; 0 where devices or ranks are unlike
+  std::int64_t bytes = 0;     // of the stage that needs most
+  run::KernelJoules kernels;  // of all ranks' in a step; 0 where they do not count (least_energy.h)
 };
 
 // What a stage holds by a schedule's slots, asked once. Several threads may ask.

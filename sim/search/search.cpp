@@ -227,16 +227,16 @@ class Search {
     const Time step =
         memory.fits ? least_step(stages, scenario.grid(), *machine, !scenario.data.takes_time()) : plan.least;
     give_bounds(plan, scenario, *machine, memory.fits ? Status::bounded : Status::too_large, std::max(step, plan.least),
-                memory.bytes, objective_is_energy() ? kernel_joules(stages, scenario, *machine) : Joules());
+                memory.bytes, objective_is_energy() ? kernel_joules(stages, scenario, *machine) : run::KernelJoules());
   }
 
   void give_bounds(Plan& plan, const plan::Scenario& scenario, const run::Machine& machine, Status status, Time step,
-                   std::int64_t bytes, Joules kernels) const {
-    plan.least = step;
-    plan.least_bytes = bytes;
-    plan.status = status;
-    plan.objective = objective_of(request_.objective, step, plan.gpus, scenario.training.global_batch, bytes,
-                                  objective_is_energy() ? least_energy(machine, step, plan.gpus, kernels) : 0);
+                   std::int64_t bytes, const run::KernelJoules& kernels) const {
+    plan.least = step, plan.least_bytes = bytes, plan.status = status;
+    const double joules = objective_is_energy() ? least_energy(machine, step, plan.gpus, kernels) : 0;
+    // Of packed documents the layers' floor knows more of energy than the plan lowered does.
+    plan.objective = std::max(plan.objective, objective_of(request_.objective, step, plan.gpus,
+                                                           scenario.training.global_batch, bytes, joules));
   }
 
   bool objective_is_energy() const { return request_.objective == Objective::energy; }

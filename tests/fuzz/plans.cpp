@@ -20,6 +20,7 @@
 #include "sim/run/fit.h"
 #include "sim/run/prepared.h"
 #include "sim/search/layer_floor.h"
+#include "sim/search/least_energy.h"
 #include "sim/search/least_step.h"
 #include "sim/search/machines.h"
 #include "tests/fuzz/random_plan.h"
@@ -152,6 +153,15 @@ void check_bounds(const plan::Scenario& scenario, const run::Options& options, c
           fmt::format("a step of {} ps is to take {} ps at least", r.step_time_ps, least.ps()), plan);
   require(floor.step.ps() <= r.step_time_ps,
           fmt::format("a step of {} ps has layers that take {} ps at least", r.step_time_ps, floor.step.ps()), plan);
+  if (r.energy.known && !whole.plan.served()) {
+    const std::int64_t gpus = whole.cluster.gpus;
+    const double of_floor = search::least_energy(machine, floor.step, gpus, floor.kernels),
+                 of_program = search::least_energy(machine, least, gpus, search::kernel_joules(stages, whole, machine));
+    require(
+        std::max(of_floor, of_program) <= r.energy.joules() * (1 + 1e-9),
+        fmt::format("a step of {} J is to take {} J at least, its layers {}", r.energy.joules(), of_program, of_floor),
+        plan);
+  }
   const std::int64_t least_bytes = search::with_reserve(floor.bytes, scenario, machine);
   require(least_bytes <= most && peak <= most,
           fmt::format("{} bytes at the peak, {} and {} at least", most, least_bytes, peak), plan);
