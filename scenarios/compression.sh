@@ -21,7 +21,7 @@ slow="--set cluster.topology=ethernet-a100 --set cluster.overrides.node.devices=
 sent() { awk '/"name": "node0\/nic0-out"/ { here = 1 } here && /"bytes":/ { gsub(/[^0-9]/, ""); print; exit }' "$1/result.json"; }
 step_of() { awk '/"step_time_s":/ { gsub(/[^0-9.e-]/, "", $2); print $2; exit }' "$1/result.json"; }
 # The mean loss of the 10 steps up to one.
-loss_at() { awk -F, -v last="$2" '$2 == 0 && $1 > last - 10 && $1 <= last { sum += $3; ++n } END { if (sum != sum || sum > 1e30) printf "diverges"; else printf "%.3f", sum / n }' "$1/steps.csv"; }
+loss_at() { awk -F, -v last="$2" '$2 == 0 && $1 > last - 10 && $1 <= last { if ($3 !~ /^-?[0-9]/ || $3 > 1e30) bad = 1; sum += $3; ++n } END { if (bad) printf "diverges"; else printf "%.3f", sum / n }' "$1/steps.csv"; }
 
 limit=
 echo "| chain | a rank sends | step | loss after $steps steps | loss after as much time |"

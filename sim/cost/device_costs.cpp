@@ -254,6 +254,7 @@ Prediction DeviceCosts::product(const Role& role, const Op& op, const GemmShape&
   GemmShape shape = convolution ? this->convolution(op, all) : all;
   if (times > 1) shape.batch = 1, shape.traffic /= times;
   const GemmData& gemm = data_.gemm;
+  shape.unaligned &= op.dtype != DType::f32 || gemm.tensor_cores_f32;  // ordinary cores take elements one by one
   const GemmMachine& whole = machine(op);
   const bool eight = is_fp8(op.dtype), four = op.dtype == DType::e2m1, from_peak = eight && !gemm.fp8.known;
   const bool single = op.dtype == DType::f32;
