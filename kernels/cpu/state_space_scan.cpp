@@ -3,9 +3,13 @@
 // a fixed order.
 //
 // With e_ij = exp(l_i - l_j) and g_j = exp(l_last - l_j), gradients of a chunk's tokens are
-//   dx_j = step_j (sum_{i >= j} cb_ij e_ij d_raw_i + g_j d_states B_j) + d d_raw_j, d_step_j = x_j . what is in
-//   brackets dB_j = sum over heads of g_j step_j d_states^T x_j, and sum_i d_cb_ij C_i dC_i = sum over heads of
-//   exp(l_i) entering^T d_raw_i, and sum_j d_cb_ij B_j d_cb_ij = sum over heads of e_ij step_j (d_raw_i . x_j)
+// clang-format off
+//   dx_j     = step_j (sum_{i >= j} cb_ij e_ij d_raw_i + g_j d_states B_j) + d d_raw_j
+//   d_step_j = x_j . (what is in brackets)
+//   dB_j     = sum over heads of g_j step_j d_states^T x_j, and sum_i d_cb_ij C_i
+//   dC_i     = sum over heads of exp(l_i) entering^T d_raw_i, and sum_j d_cb_ij B_j
+//   d_cb_ij  = sum over heads of e_ij step_j (d_raw_i . x_j)
+// clang-format on
 // and every term that has exp(l_i - l_j) in it adds itself to the gradient of l_i and takes itself off that of l_j.
 #include <algorithm>
 #include <cmath>

@@ -1,5 +1,7 @@
 #include "sim/base/state_space.h"
 
+#include <array>
+
 namespace rehearse {
 namespace {
 
@@ -226,27 +228,32 @@ double StateSpace::flops() const {
 }
 
 std::string_view name_of(StateSpacePart part) {
-  static constexpr std::string_view names[] = {"mamba_conv",
-                                               "mamba_conv_backward",
-                                               "mamba_steps",
-                                               "mamba_steps_backward",
-                                               "mamba_states",
-                                               "mamba_passing",
-                                               "mamba_passing_backward",
-                                               "mamba_scores",
-                                               "mamba_scan",
-                                               "mamba_gate_backward",
-                                               "mamba_entering_backward",
-                                               "mamba_x_backward",
-                                               "mamba_b_backward",
-                                               "mamba_c_backward",
-                                               "mamba_scores_backward",
-                                               "mamba_b_product",
-                                               "mamba_c_product",
-                                               "mamba_decay_backward",
-                                               "mamba_norm",
-                                               "mamba_norm_backward"};
+  static constexpr std::array names = {"mamba_conv",
+                                       "mamba_conv_backward",
+                                       "mamba_steps",
+                                       "mamba_steps_backward",
+                                       "mamba_states",
+                                       "mamba_passing",
+                                       "mamba_passing_backward",
+                                       "mamba_scores",
+                                       "mamba_scan",
+                                       "mamba_gate_backward",
+                                       "mamba_entering_backward",
+                                       "mamba_x_backward",
+                                       "mamba_b_backward",
+                                       "mamba_c_backward",
+                                       "mamba_scores_backward",
+                                       "mamba_b_product",
+                                       "mamba_c_product",
+                                       "mamba_decay_backward",
+                                       "mamba_norm",
+                                       "mamba_norm_backward"};
   return names[static_cast<std::size_t>(part)];
+}
+
+std::string_view word_of(StateSpacePart part) {
+  constexpr std::string_view kMamba = "mamba_";
+  return name_of(part).substr(kMamba.size());
 }
 
 }  // namespace rehearse

@@ -73,5 +73,6 @@ struct StateSpace {
 };
 
 std::string_view name_of(StateSpacePart part);  // "mamba_scan", a key of files
+std::string_view word_of(StateSpacePart part);  // "scan"
 
 }  // namespace rehearse

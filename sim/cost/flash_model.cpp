@@ -58,7 +58,7 @@ double flash_compute_seconds(const program::Attention& a, const FlashRate& rate,
   const std::int64_t seq = packed ? std::min(a.document, a.seq) : a.seq;
   const double sequences = static_cast<double>(a.micro_batch) * static_cast<double>(a.seq) / static_cast<double>(seq);
   // Of a context group that gathers keys a rank's queries are among all of the sequence's.
-  const std::int64_t whole = packed ? seq : a.compared();
+  const std::int64_t whole = packed ? a.document : a.compared();
   if (a.window > 0 && a.window < whole) {
     flops *= static_cast<double>(whole) / static_cast<double>(a.window);  // of all keys
     causal *= static_cast<double>(visited_tiles(whole, a.window)) / static_cast<double>(visited_tiles(whole, 0));

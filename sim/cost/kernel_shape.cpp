@@ -236,7 +236,8 @@ std::optional<GemmShape> winograd_product(const Conv2d& c) {
 double comparable_flops(const program::Op& op, double flops) {
   const auto* a = std::get_if<Attention>(&op.shape);
   if (a == nullptr || a->window == 0 || !is_flash(op)) return flops;
-  const std::int64_t keys = a->compared();  // more than queries where a context group gathers them
+  // More than queries where a context group gathers them; of packed sequences a document's.
+  const std::int64_t keys = a->document > 0 ? std::min(a->document, a->compared()) : a->compared();
   return flops * window_share(keys, a->window) * static_cast<double>(keys) / static_cast<double>(a->window);
 }
 

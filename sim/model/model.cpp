@@ -249,44 +249,36 @@ std::int64_t Model::expert_capacity(std::int64_t of_rank) const {
 
 namespace {
 
-// Of a layer of one branch, with its norm.
-std::int64_t branch_parameters(const Model& model, std::int64_t layer, bool all) {
-  const std::int64_t norm = norm_parameters(model), h = model.hidden;
-  const std::int64_t biases_of_ffn = model.has_mlp_bias() ? ffn_inputs(model) * model.ffn_hidden + h : 0;
-  switch (model.branch(layer)) {
-    case 'M':
-      return norm + mixer_parameters(model);
-    case '*':
-      return norm + attention_weights(model) + (model.has_qkv_bias() ? model.qkv_width() : 0) + (model.bias ? h : 0) +
-             (model.qk_norm ? 2 * model.head_dim : 0);
-    case 'E':
-      return norm + ffn_weights(model, layer, all);
-    default:
-      return norm + ffn_weights(model, layer, all) + biases_of_ffn;
-  }
+// Of an attention and of what comes behind it, with their biases and what else they have inside, without the norms
+// around them.
+std::int64_t attention_parameters(const Model& model) {
+  return attention_weights(model) + (model.has_qkv_bias() ? model.qkv_width() : 0) + (model.bias ? model.hidden : 0) +
+         (model.qk_norm ? 2 * model.head_dim : 0) + (model.attention_sinks ? model.heads : 0) +
+         (model.latent_attention() ? model.q_lora_rank + model.kv_lora_rank : 0);
+}
+std::int64_t ffn_parameters(const Model& model, std::int64_t layer, bool all) {
+  const std::int64_t weights = ffn_weights(model, layer, all);
+  if (!model.has_experts(layer))
+    return weights + (model.has_mlp_bias() ? ffn_inputs(model) * model.ffn_hidden + model.hidden : 0);
+  // Of a router, and of each expert's two products.
+  const std::int64_t experts = all ? model.experts : model.experts_per_token;
+  return weights + (model.bias ? model.experts + experts * biases_of_expert(model) : 0);
 }
 
 std::int64_t layer_parameters(const Model& model, std::int64_t layer, bool all) {
-  if (model.one_branch()) return branch_parameters(model, layer, all);
-  const std::int64_t h = model.hidden;
+  if (model.one_branch()) {
+    const char branch = model.branch(layer);
+    return norm_parameters(model) + (branch == 'M'   ? mixer_parameters(model)
+                                     : branch == '*' ? attention_parameters(model)
+                                                     : ffn_parameters(model, layer, all));
+  }
   // Of attention to the encoder's output: a norm, and weights and biases as attention to a token's own sequence has.
-  const std::int64_t cross = !model.of_decoder(layer) ? 0
-                                                      : norm_parameters(model) + attention_weights(model) +
-                                                            (model.bias ? 3 * model.attention_width() + h : 0);
-  const std::int64_t biases =
-      (model.has_qkv_bias() ? model.qkv_width() : 0) + (model.bias ? h : 0) +
-      (model.has_mlp_bias() && !model.has_experts(layer) ? ffn_inputs(model) * model.ffn_hidden + h : 0);
-  // Of a router, and of each expert's two products.
-  const std::int64_t expert_biases =
-      model.bias && model.has_experts(layer)
-          ? model.experts + (all ? model.experts : model.experts_per_token) * biases_of_expert(model)
-          : 0;
-  const std::int64_t sinks = model.attention_sinks ? model.heads : 0;
+  const std::int64_t cross = !model.of_decoder(layer)
+                                 ? 0
+                                 : norm_parameters(model) + attention_weights(model) +
+                                       (model.bias ? 3 * model.attention_width() + model.hidden : 0);
   const std::int64_t norms = model.parallel_block == ParallelBlock::one_norm ? 1 : model.post_norms ? 4 : 2;
-  const std::int64_t latent_norms = model.latent_attention() ? model.q_lora_rank + model.kv_lora_rank : 0;
-  const std::int64_t head_norms = model.qk_norm ? 2 * model.head_dim : 0;
-  return norms * norm_parameters(model) + latent_norms + head_norms + attention_weights(model) +
-         ffn_weights(model, layer, all) + biases + expert_biases + sinks + cross;
+  return norms * norm_parameters(model) + attention_parameters(model) + ffn_parameters(model, layer, all) + cross;
 }
 
 // vit (Dosovitskiy et al. 2020, arXiv 2010.11929): the product of the patches, the class token, a table of positions,

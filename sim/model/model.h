@@ -190,11 +190,11 @@ struct Model {
   bool is_vision() const { return family == Family::vit; }
   std::int64_t patches() const { return (image_size / patch) * (image_size / patch); }
   std::int64_t patch_width() const { return image_channels * patch * patch; }
-  // Whether its examples are sequences of tokens of a text, and not images or rows of numbers.
   // Tokens of a sequence where none are given: the longest, but no more than the window where all layers have one.
   std::int64_t usual_seq_len() const {
     return sliding_window > 0 && full_attention_every == 0 ? std::min(max_seq_len, sliding_window) : max_seq_len;
   }
+  // Whether its examples are sequences of tokens of a text, and not images or rows of numbers.
   bool reads_text() const { return is_transformer() && !is_vision(); }
   // Whether a token sees none behind it.
   bool is_causal() const { return !is_encoder() && !is_vision(); }
@@ -228,8 +228,12 @@ struct Model {
   // Whether layers have one branch each; that of layer `layer`, from 0, as layer_pattern has it, of a block ' '.
   bool one_branch() const { return !layer_pattern.empty(); }
   char branch(std::int64_t layer) const { return one_branch() ? layer_pattern[static_cast<std::size_t>(layer)] : ' '; }
-  bool has_mixer(std::int64_t layer) const { return branch(layer) == 'M'; }
   bool has_mixers() const { return layer_pattern.find('M') != std::string::npos; }
+  // Whether a layer has the feed-forward part of width ffn_hidden.
+  bool has_dense_ffn() const {
+    if (one_branch()) return layer_pattern.find('-') != std::string::npos;
+    return family != Family::moe || expert_layers() < blocks();
+  }
   bool has_attention() const { return !one_branch() || layer_pattern.find('*') != std::string::npos; }
   // Channels of all heads of a mixer; columns of its first product.
   std::int64_t mamba_inner() const { return mamba_heads * mamba_head_dim; }

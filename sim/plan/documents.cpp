@@ -6,6 +6,7 @@
 #include <numbers>
 
 #include "sim/base/random.h"
+#include "sim/base/window.h"
 
 namespace rehearse::plan {
 namespace {
@@ -66,14 +67,15 @@ void document_starts(const Training& t, std::int64_t example, std::int32_t* star
   });
 }
 
-std::int64_t document_pairs(const Training& t, std::int64_t example, const std::vector<TokenRun>& tokens) {
+std::int64_t document_pairs(const Training& t, std::int64_t example, const std::vector<TokenRun>& tokens,
+                            std::int64_t window) {
   std::int64_t pairs = 0;
   each_document(t, example, [&](std::int64_t first, std::int64_t length) {
     for (const TokenRun& run : tokens) {
-      // Queries [begin, end) of the document, from its first token on; query i sees i + 1 keys.
+      // Queries [begin, end) of the document, from its first token on.
       const std::int64_t begin = std::max(run.first, first) - first;
       const std::int64_t end = std::min(run.first + run.count, first + length) - first;
-      if (begin < end) pairs += (end * (end + 1) - begin * (begin + 1)) / 2;
+      if (begin < end) pairs += window_pairs(end, window) - window_pairs(begin, window);
     }
   });
   return pairs;

@@ -23,8 +23,9 @@ namespace rehearse::plan {
 std::vector<std::int64_t> document_lengths(const Training& training, std::int64_t example);
 // For each of its tokens the first one of the token's document; `starts` has training.seq_len places.
 void document_starts(const Training& training, std::int64_t example, std::int32_t* starts);
-// Pairs of a query among `tokens` and a key that it sees, in one example.
-std::int64_t document_pairs(const Training& training, std::int64_t example, const std::vector<TokenRun>& tokens);
+// Pairs of a query among `tokens` and a key that it sees, in one example, through a window (0: none).
+std::int64_t document_pairs(const Training& training, std::int64_t example, const std::vector<TokenRun>& tokens,
+                            std::int64_t window = 0);
 // Those of example `example` that a rank of a context group holds, in its order: context_tokens(), but of a ring with
 // packed sequences the coordinate-th chunk from the front and from the back of each document, cut into 2 * context, as
 // Transformer Engine has it (transformer_engine/pytorch/attention, get_cu_seqlens_on_cp_rank): every step of the ring

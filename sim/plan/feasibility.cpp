@@ -175,8 +175,7 @@ class Rules {
       return;
     }
     const bool moe = m.family == model::Family::moe;
-    const bool no_dense = m.one_branch() && m.layer_pattern.find('-') == std::string::npos;
-    const std::int64_t dense = no_dense || (moe && m.expert_layers() == m.blocks()) ? 0 : m.ffn_hidden;
+    const std::int64_t dense = m.has_dense_ffn() ? m.ffn_hidden : 0;
     const std::int64_t split = s_.plan.whole_experts() ? 0 : m.expert_ffn_hidden;
     const std::int64_t ffn = std::gcd(std::gcd(dense, split), m.shared_experts * m.shared_ffn_hidden);
     // Of fewer key-value heads than ranks each is on as many ranks as another.

@@ -34,9 +34,7 @@ std::string cut_width(const Scenario& s) {
     widths.emplace_back("queries of a rank", m.heads * m.head_dim / t);
     widths.emplace_back("keys and values of a rank, not rotated", m.heads * (m.qk_nope_head_dim + m.v_head_dim) / t);
   }
-  const bool dense =
-      m.one_branch() ? m.layer_pattern.find('-') != std::string::npos : !experts || m.expert_layers() < m.blocks();
-  if (dense) widths.emplace_back("model.ffn_hidden of a rank", m.ffn_hidden / t);
+  if (m.has_dense_ffn()) widths.emplace_back("model.ffn_hidden of a rank", m.ffn_hidden / t);
   if (experts)
     widths.emplace_back("model.expert_ffn_hidden of a rank", m.expert_ffn_hidden / (s.plan.whole_experts() ? 1 : t));
   if (experts && m.shared_experts > 0)

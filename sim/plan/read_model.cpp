@@ -216,13 +216,11 @@ class ModelReader {
     if (model_.one_branch()) finish_pattern();
     if (!model_.has_mixers()) check_no_mixers();
     if (!source_.given("ffn_hidden")) {
-      const bool unread = model_.one_branch() && model_.layer_pattern.find('-') == std::string::npos;
-      const bool dense = model_.dense_layers > 0 || model_.experts_every > 1 || (model_.one_branch() && !unread);
-      if (model_.family == Family::moe && dense)
+      if (model_.family == Family::moe && model_.has_dense_ffn())
         source_.value("ffn_hidden")
             .error("required key is missing, expected an integer: the width of the dense layers");
       // Llama's rule (8/3 hidden, rounded up to a multiple that differs by model) cannot be guessed, so it is required.
-      if (model_.family == Family::llama && !unread)
+      if (model_.family == Family::llama && model_.has_dense_ffn())
         source_.value("ffn_hidden").error("required key is missing, expected an integer");
       model_.ffn_hidden = 4 * model_.hidden;
     }

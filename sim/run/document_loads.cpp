@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "sim/base/interrupt.h"
+#include "sim/base/window.h"
 #include "sim/plan/documents.h"
 
 namespace rehearse::run {
@@ -19,15 +20,18 @@ std::vector<engine::Factor> loads_of(const plan::Scenario& s, int steps, std::in
   const std::int64_t micro_batches = t.micro_batches(s.plan), batch = s.plan.micro_batch;
   const std::vector<plan::TokenRun> whole{{0, t.seq_len}};
   const std::int64_t tokens = context ? t.seq_len / s.plan.context : t.seq_len;
-  const double equal = static_cast<double>(batch * tokens) * (static_cast<double>(document) + 1) / 2;
+  // Where windows are of some layers alone all are taken as seeing the whole document.
+  const std::int64_t window = s.model.full_attention_every == 0 ? s.model.sliding_window : 0;
+  const double equal = static_cast<double>(batch * tokens) * static_cast<double>(window_pairs(document, window)) /
+                       static_cast<double>(document);
   std::vector<engine::Factor> loads;
   for (std::int64_t step = 0; step < steps; ++step)
     for (std::int64_t m = 0; m < micro_batches; ++m) {
       const std::int64_t first = step * t.global_batch + (replica * micro_batches + m) * batch;
       std::int64_t pairs = 0;
       for (std::int64_t b = 0; b < batch; ++b)
-        pairs +=
-            plan::document_pairs(t, first + b, context ? plan::held_tokens(s.plan, t, first + b, *context) : whole);
+        pairs += plan::document_pairs(t, first + b, context ? plan::held_tokens(s.plan, t, first + b, *context) : whole,
+                                      window);
       loads.push_back(engine::factor_of(static_cast<double>(pairs) / equal));
     }
   return loads;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <bit>
 #include <numeric>
+#include <set>
 
 #include "sim/plan/documents.h"
 #include "sim/plan/schedule/schedule.h"
@@ -103,7 +104,13 @@ class Shrinking {
 
   bool transformer() const { return large_.model.is_transformer(); }
   const plan::PipelineSchedule& schedule() const { return plan::schedule_of(large_.plan.schedule, pipeline_.small); }
-  int64_t least_layers() const { return large_.plan.embedding_as_layer && pipeline_.small > 1 ? 2 : 1; }
+  // Of a stage's chunk. Of a pattern all of them together have a layer of each kind.
+  int64_t least_layers() const {
+    const std::set<char> kinds(large_.model.layer_pattern.begin(), large_.model.layer_pattern.end());
+    const int64_t chunks = pipeline_.small == 1 ? 1 : pipeline_.small * chunks_;
+    const int64_t of_pattern = (static_cast<int64_t>(kinds.size()) + chunks - 1) / chunks;
+    return std::max<int64_t>(of_pattern, large_.plan.embedding_as_layer && pipeline_.small > 1 ? 2 : 1);
+  }
   // Two for each stage, so that a pipeline fills, runs and drains; no more than there are.
   int64_t fewest_micro_batches() const {
     const int64_t wanted = pipeline_.small == 1 ? kFewestAccumulated : 2 * pipeline_.small;
@@ -266,15 +273,20 @@ class Shrinking {
     m.nope_every = l.nope_every > m.layers ? 0 : l.nope_every;
   }
 
-  // Layers in even steps of the pattern, and of mixers a group a rank with two heads.
+  // Layers in even steps of the pattern, with one of each of its kinds; and of mixers a group a rank with two heads.
   void resize_pattern(int64_t tensor) {
     model::Model& m = s_.model;
     const model::Model& l = large_.model;
     m.layer_pattern.clear();
     for (int64_t layer = 0; layer < m.layers; ++layer) m.layer_pattern += l.branch(layer * l.layers / m.layers);
-    if (m.layer_pattern.find('E') == std::string::npos && l.experts > 0) m.layer_pattern.back() = 'E';
+    for (const char kind : l.layer_pattern) {
+      if (m.layer_pattern.find(kind) != std::string::npos) continue;
+      const auto repeated = std::find_if(m.layer_pattern.rbegin(), m.layer_pattern.rend(), [&](char own) {
+        return std::count(m.layer_pattern.begin(), m.layer_pattern.end(), own) > 1;
+      });
+      if (repeated != m.layer_pattern.rend()) *repeated = kind;
+    }
     if (!l.has_mixers()) return;
-    if (!m.has_mixers()) m.layer_pattern.front() = 'M';
     m.mamba_groups = tensor;
     m.mamba_heads = 2 * tensor;
   }

@@ -84,6 +84,7 @@ class Writer {
     if ((shards || c_.below(64) == 1) && s_.data > 1 && c_.below(4) == 1) give_shard_groups(text);
     if (transformer_ && s_.data % 2 == 0 && c_.below(5) == 1) give_context(text);
     if (transformer_ && c_.below(8) == 1) give_optimizer(text);
+    if (llama_ && c_.below(8) == 1) give_branches(text);
     return text;
   }
 
@@ -387,6 +388,23 @@ class Writer {
       put("  micro_batch: ", '\n', "1");
     }
     text.insert(text.find("plan:\n") + 6, fmt::format("  context: 2\n  context_kind: {}\n", kind));
+  }
+
+  // Layers of one branch each: mixers, attention, and feed-forward layers or experts.
+  void give_branches(std::string& text) {
+    for (const char* not_there :
+         {"kv_lora_rank", "mtp_depth", "post_norms", "family: t5", "full_attention_every", "parallel_block", "lora"})
+      if (text.find(not_there) != std::string::npos) return;
+    const std::size_t at = text.find("layers: ") + 8;
+    const std::size_t layers = std::stoul(text.substr(at));
+    const bool experts = text.find("experts:") != std::string::npos;
+    std::string pattern = experts ? "ME" : "M-";
+    while (pattern.size() < std::max<std::size_t>(layers, 2)) pattern += "M*-"[c_.below(experts ? 2 : 3)];
+    text.replace(at, text.find(',', at) - at,
+                 fmt::format("{}, layer_pattern: \"{}\", mamba_heads: {}, mamba_head_dim: {}, mamba_groups: {}, "
+                             "mamba_state: {}, mamba_chunk: {}",
+                             pattern.size(), pattern, 2 * s_.tensor, 4 + c_.below(8), s_.tensor, 2 + c_.below(9),
+                             1 + c_.below(40)));
   }
 
   // Of whole tensors or of parts, also of adapters.

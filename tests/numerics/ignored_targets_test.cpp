@@ -99,6 +99,67 @@ INSTANTIATE_TEST_SUITE_P(
         PlainCase{"tensor2_pipeline2_data2_zero1", split(8, {"plan.tensor=2", "plan.pipeline=2", "plan.zero=1"})}),
     plain_case_name);
 
+// What has no plain model with such targets: whatever the split, twenty steps have one rank's losses.
+struct OneRankCase {
+  const char *name, *model, *training;
+  std::vector<std::vector<std::string>> plans;
+};
+void PrintTo(const OneRankCase& c, std::ostream* out) {
+  *out << c.name;
+}
+
+class IgnoredTargetsOf : public testing::TestWithParam<OneRankCase> {};
+
+TEST_P(IgnoredTargetsOf, HaveOneRanksLosses) {
+  const TokenFile tokens = padded_tokens();
+  const std::string text = std::string(
+                               "rehearse: 1\nmodel: {layers: 2, hidden: 24, heads: 6, head_dim: 8, vocab: 61, "
+                               "max_seq_len: 16, ") +
+                           GetParam().model +
+                           "}\ncluster: {topology: local, gpus: 1}\nplan: {micro_batch: 2, bucket: 8KiB}\n"
+                           "training: {global_batch: 8, seq_len: 16, precision: fp32, weight_decay: 0.2, "
+                           "clip: 0.5, seed: 7, ignored_token: 60" +
+                           GetParam().training + "}\n";
+  const std::vector<double> one = performed(scenario_from(text), kPlainSteps, tokens.path()).result.loss;
+  for (const std::vector<std::string>& plan : GetParam().plans) {
+    SCOPED_TRACE(testing::PrintToString(plan));
+    expect_losses(performed(scenario_from(text, plan), kPlainSteps, tokens.path()).result.loss, one, 0.97);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Models, IgnoredTargetsOf,
+    testing::Values(
+        OneRankCase{"llama",
+                    "family: llama, kv_heads: 2, ffn_hidden: 40",
+                    ", lr: 1e-2",
+                    {split(2, {}), split(4, {"plan.tensor=2", "plan.sequence_parallel=true", "plan.zero=1"})}},
+        OneRankCase{"gathered_keys",
+                    "family: llama, ffn_hidden: 40",
+                    ", lr: 1e-2",
+                    {split(2, {"plan.context=2", "plan.context_kind=all_gather"})}},
+        OneRankCase{"experts",
+                    "family: moe, experts: 4, experts_per_token: 2, expert_ffn_hidden: 24, capacity_factor: 4",
+                    ", lr: 1e-2",
+                    {split(2, {"plan.zero=1"}), split(2, {"plan.expert=2", "plan.zero=1"})}},
+        OneRankCase{"muon",
+                    "family: llama, ffn_hidden: 40",
+                    ", lr: 1e-2, optimizer: muon",
+                    {split(2, {}), split(2, {"plan.zero=1"})}},
+        OneRankCase{"lamb",
+                    "family: gpt, ffn_hidden: 40",
+                    ", lr: 1e-2, optimizer: lamb",
+                    {split(2, {}), split(2, {"plan.zero=1"})}},
+        OneRankCase{"adafactor",
+                    "family: gpt, ffn_hidden: 40, bias: false",
+                    ", lr: 3e-3, optimizer: adafactor",
+                    {split(2, {})}},
+        OneRankCase{"adapters",
+                    "family: llama, ffn_hidden: 40",
+                    ", lr: 1e-2, lora_rank: 4, lora_alpha: 8",
+                    {split(2, {}), split(2, {"plan.tensor=2"})}}),
+    [](const auto& test) { return test.param.name; });
+
 // Where none counts there is no loss, and weights only decay.
 TEST(IgnoredTargets, ThatAreAllMakeNoLoss) {
   const TokenFile tokens("nothing-but-padding.bin", [](unsigned) { return static_cast<unsigned>(kIgnored); });

@@ -158,6 +158,32 @@ TEST(Miniature, OnTwoRanksDropsSplitsAndSaysSo) {
   EXPECT_EQ(row_of(small, "data-parallel replicas").fate, run::Fate::dropped);
 }
 
+// Layers of one branch: the miniature has one of each kind, also where stages share its few layers.
+TEST(Miniature, OfAPatternHasEveryKindOfLayer) {
+  for (const auto& [pattern, pipeline] :
+       {std::pair("MEMEM*EMEMEMEM*EMEMEMEME", 1), {"MEMEM*EMEMEMEM*EMEMEMEME", 2}, {"MMMMMMMMMMMMMMMMMMMMMM*E", 4}}) {
+    SCOPED_TRACE(fmt::format("{} in {} stages", pattern, pipeline));
+    const std::string path = test::temporary_path("pattern.yaml");
+    std::ofstream(path) << fmt::format(
+        "rehearse: 1\nmodel: {{family: moe, layers: 24, layer_pattern: \"{}\", hidden: 1024, heads: 16, head_dim: 64, "
+        "vocab: 32000, max_seq_len: 2048, position: none, experts: 16, experts_per_token: 2, expert_ffn_hidden: 512, "
+        "mamba_heads: 32, mamba_groups: 8}}\ncluster: {{topology: dgx-h100, gpus: 32}}\n"
+        "plan: {{tensor: 2, pipeline: {}, expert: 2, micro_batch: 1}}\n"
+        "training: {{global_batch: 64, seq_len: 2048}}\n",
+        pattern, pipeline);
+    const plan::Scenario large = plan::read_scenario(path, {}, kMiniatureRoot);
+    run::MiniatureLimits limits;
+    limits.flops = 1e8;
+    const run::Miniature small = run::miniature_of(large, {}, kMiniatureRoot, limits);
+    for (const char kind : {'M', 'E', '*'})
+      EXPECT_NE(small.scenario.model.layer_pattern.find(kind), std::string::npos) << small.scenario.model.layer_pattern;
+    execute::Options options;
+    options.steps = 1;
+    const execute::Outcome outcome = execute::perform(small.scenario, lower::lower(small.scenario), options);
+    EXPECT_TRUE(std::isfinite(outcome.result.loss.front()));
+  }
+}
+
 // What no CPU performs is dropped with the reason, and nothing else is.
 TEST(Miniature, OfExpertsThatAreForwardedTradesThemAllToAll) {
   const plan::Scenario large =

@@ -135,9 +135,10 @@ class ExpertBranch : public FeedForward {
   // Adds to the bias's gradient.
   void bias_backward(const std::string& what, BufferId dy, std::int64_t n);
   // Of the weights that multiply the second product's bias too; d_down is the gradient behind it.
-  bool adds_each_bias(const program::GroupedBias& bias) const;
-  void takes(const EagerKernels& chain);
   void bias_weights_backward(BufferId d_down);
+  // Whether biases are added expert by expert, a kernel each (FrameworkProfile).
+  bool adds_each_bias(const program::GroupedBias& bias) const;
+  void takes(const EagerKernels& chain);  // the op before takes these kernels in the place of one
   // Tokens' rows as they are sent: themselves, or a copy in 8 bits.
   BufferId as_sent(const std::string& name, BufferId rows);
   // [rows of choices, width] of tokens' rows, sorted by experts.

@@ -62,16 +62,14 @@ StateSpace MixerBranch::shape(Part part) const {
 }
 
 void MixerBranch::op(Part part, const std::vector<Operand>& reads, const std::vector<Operand>& writes) {
-  const std::string_view kind = name_of(part).substr(sizeof("mamba_") - 1);
-  s_.builder.op(name_ + "." + std::string(kind), shape(part), c_.compute, reads, writes);
+  s_.builder.op(name_ + "." + std::string(word_of(part)), shape(part), c_.compute, reads, writes);
 }
 
 BufferId MixerBranch::made(Part part, std::size_t which, const std::string& name, DType type) {
   return s_.builder.workspace(s_.builder.here(name_ + "." + name), type, {shape(part).writes()[which]});
 }
 
-BufferId MixerBranch::value(ParamId id) {
-  s_.parameters.cast_weight(id);
+BufferId MixerBranch::value(ParamId id) const {
   return s_.parameters.value(id);
 }
 
@@ -89,6 +87,7 @@ MixerBranch::Chunks MixerBranch::chunks(const std::string& suffix) {
 }
 
 void MixerBranch::forward_to_activation(bool /*again*/) {
+  for (const ParamId id : {conv_w_, conv_b_, dt_bias_, a_log_, d_, gamma_}) s_.parameters.cast_weight(id);
   const BufferId in = tp_.product_input(prefix_ + ".norm", input_, m_.hidden, in_w_);
   tp_.product(name_ + ".in.forward", in, in_w_, -1, in_, in_width(), m_.hidden);
   const Chunks of = chunks("");

@@ -43,7 +43,7 @@ class MixerBranch : public FeedForward {
   // What a part writes in the place `which` of its operands.
   BufferId made(StateSpacePart part, std::size_t which, const std::string& name, DType type);
   ParamId add_heads(const char* name, program::Init::Kind init);
-  BufferId value(ParamId id);
+  BufferId value(ParamId id) const;
   // `suffix`: of the buffers that it makes in the current body.
   Chunks chunks(const std::string& suffix);
   void norm_backward(BufferId d_out, BufferId d_y);

@@ -96,6 +96,25 @@ TEST(FlashModel, AWindowOfGatheredKeysIsSharedEvenly) {
   EXPECT_DOUBLE_EQ(2 * comparable_flops(one.op, 0.5e12), of_whole);
 }
 
+// Queries of which each rank has half of a sequence, or whole sequences of half of the heads: packed documents through
+// a window take as long.
+TEST(FlashModel, AWindowOfPackedDocumentsIsSharedEvenly) {
+  const auto flops = [](std::int64_t seq, std::int64_t keys) {
+    test::OneOp one = test::attention(program::AttentionPart::flash_forward, 1, 16, 4096);
+    auto& a = std::get<program::Attention>(one.op.shape);
+    a.seq = seq, a.keys = keys, a.document = 3072, a.window = 512;
+    return comparable_flops(one.op, 1e12);
+  };
+  EXPECT_DOUBLE_EQ(flops(2048, 4096), flops(4096, 0));
+  FlashRate rate;
+  rate.rate = 1e12;
+  program::Attention whole = attention(128, 128);
+  whole.document = 3072, whole.window = 512;
+  program::Attention part = whole;
+  part.seq = 2048, part.keys = 4096, part.key_steps = -1;
+  EXPECT_DOUBLE_EQ(flash_compute_seconds(part, rate, 1, 1e12, 1, 1), flash_compute_seconds(whole, rate, 1, 1e12, 1, 1));
+}
+
 // A kernel of variable lengths takes 8 documents of 512 tokens as a batch of 8 sequences of 512.
 TEST(FlashModel, PackedSequencesAreAsManyShortOnes) {
   FlashRate rate;

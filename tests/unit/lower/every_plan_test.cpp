@@ -142,6 +142,32 @@ TEST_P(EveryPlan, OfFp16IsSound) {
                         set("training.grad_dtype", dtype), set("training.reduce_dtype", "fp16")});
 }
 
+TEST_P(EveryPlan, OfLayersOfOneBranchIsSound) {
+  const Sizes s = GetParam();
+  const std::string dense =
+                        "rehearse: 1\nmodel: {family: llama, layers: 10, layer_pattern: \"M-*M-*M-MM\", hidden: 64, "
+                        "heads: 8, kv_heads: 4, ffn_hidden: 96, vocab: 100, max_seq_len: 32, mamba_heads: 8, "
+                        "mamba_head_dim: 8, mamba_groups: 4, mamba_state: 6, mamba_chunk: 8}\n",
+                    experts =
+                        "rehearse: 1\nmodel: {family: moe, layers: 10, layer_pattern: \"ME*EMEM*ME\", hidden: 64, "
+                        "heads: 8, vocab: 100, max_seq_len: 32, experts: 8, experts_per_token: 2, "
+                        "expert_ffn_hidden: 24, bias: true, mamba_heads: 8, mamba_head_dim: 8, "
+                        "mamba_groups: 4, mamba_state: 6, mamba_chunk: 8}\n";
+  for (const std::string& model : {dense, experts})
+    for (const char* framework : {"rehearse", "megatron-core"})
+      for (const char* zero : {"0", "1", "3"})
+        for (const char* recompute : {"none", "full", "ops"})
+          for (const char* schedule : {"1f1b", "zero_bubble"}) {
+            if (schedule == std::string("zero_bubble") && *zero == '3') continue;
+            expect_sound(
+                model, {set("plan.tensor", std::to_string(s.tensor)), set("plan.pipeline", std::to_string(s.pipeline)),
+                        set("cluster.gpus", std::to_string(s.tensor * s.pipeline * s.data)),
+                        set("plan.sequence_parallel", s.tensor > 1 ? "true" : "false"), set("framework", framework),
+                        set("plan.zero", zero), set("plan.recompute", recompute), set("plan.schedule", schedule),
+                        set("training.global_batch", std::to_string(s.data * 3))});
+          }
+}
+
 INSTANTIATE_TEST_SUITE_P(Sizes, EveryPlan,
                          testing::Values(Sizes{1, 1, 1}, Sizes{1, 1, 3}, Sizes{2, 1, 1}, Sizes{4, 1, 2}, Sizes{1, 2, 1},
                                          Sizes{1, 3, 2}, Sizes{2, 2, 2}, Sizes{2, 5, 1}),

@@ -82,12 +82,14 @@ TEST(PackedDocuments, PairsAreThoseThatStartsLeave) {
     for (std::int64_t example = 0; example < 8; ++example) {
       std::vector<std::int32_t> starts(96);
       document_starts(t, example, starts.data());
-      std::int64_t pairs = 0;
-      for (const TokenRun& run : runs)
-        for (std::int64_t q = run.first; q < run.first + run.count; ++q)
-          for (std::int64_t k = 0; k <= q; ++k)
-            pairs += starts[static_cast<std::size_t>(k)] == starts[static_cast<std::size_t>(q)] ? 1 : 0;
-      EXPECT_EQ(document_pairs(t, example, runs), pairs) << example;
+      for (const std::int64_t window : {0, 1, 7, 19, 500}) {
+        std::int64_t pairs = 0;
+        for (const TokenRun& run : runs)
+          for (std::int64_t q = run.first; q < run.first + run.count; ++q)
+            for (std::int64_t k = window == 0 ? 0 : std::max<std::int64_t>(0, q - window + 1); k <= q; ++k)
+              pairs += starts[static_cast<std::size_t>(k)] == starts[static_cast<std::size_t>(q)] ? 1 : 0;
+        EXPECT_EQ(document_pairs(t, example, runs, window), pairs) << example << ", window " << window;
+      }
     }
 }
 

@@ -29,6 +29,11 @@ TEST(IgnoredTargetRules, SayWhatHasNoCount) {
          "what compression leaves for later steps");
   expect(problem("family: gpt", "ignored_token: 0", "cluster: {gpus: 2}\nplan: {local_steps: 4}\n"),
          "of all ranks together");
+  expect(problem("family: gpt", "ignored_token: 0, clip: 0", "cluster: {gpus: 2}\nplan: {servers: 1}\n"),
+         "of all ranks together");
+  expect(problem("family: llama", "ignored_token: 0, global_batch: 4",
+                 "reinforcement: {prompts: 4, prompt_tokens: 16, response_tokens: 16}\n"),
+         "the rollout's to say");
 }
 
 }  // namespace
