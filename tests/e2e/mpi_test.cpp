@@ -275,8 +275,10 @@ TEST_F(Mpi, AServerThatIsStoppedAfterTheLastPullIsNamedAtTheDeadline) {
 TEST_F(Mpi, AnMpirunWithoutRanksIsEnded) {
   const std::string launcher =
       folder_.write("launcher", "#!/usr/bin/perl\nif (fork() == 0) { sleep 1; exit }\nsleep 600;\n");
-  const Outcome r = shell("cd '" + (folder_ / "") + "' && chmod +x launcher && REHEARSE_MPIRUN=" + launcher +
-                          " timeout 60 \"$REHEARSE\" execute tiny.yaml --ranks mpi --steps 3");
+  const Outcome r =
+      shell("cd '" + (folder_ / "") + "' && chmod +x launcher && REHEARSE_MPIRUN=" + launcher +
+            " timeout 60 \"$REHEARSE\" execute tiny.yaml --ranks mpi --steps 3 --checkpoint saved --every 2 "
+            "--elastic 2:2");
   EXPECT_EQ(r.status, 1) << r.err;
   EXPECT_TRUE(has(r.err, "goes on, and none of its ranks is left")) << r.err;
 }

@@ -80,7 +80,8 @@ TEST(PlanCommand, AScenariosOwnPlanMayBeImpossible) {
       "plan: {pipeline: 4, schedule: interleaved, chunks: 1, tensor: 4, layers_per_stage: [1, 1, 1, 1]}\n");
   const Outcome gpus = run({"plan", file, "--fix", "cluster.gpus=2", "--budget", "1"});
   EXPECT_EQ(gpus.status, 0) << gpus.err;
-  const Outcome batch = run({"plan", "cnn-cifar-ddp", "--fix", "cluster.gpus=4", "--budget", "1"});
+  const Outcome batch =
+      run({"plan", "cnn-cifar-ddp", "--calibration", "a100-sxm-80g", "--fix", "cluster.gpus=4", "--budget", "1"});
   EXPECT_EQ(batch.status, 0) << batch.err;
 }
 

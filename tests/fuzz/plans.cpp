@@ -169,7 +169,9 @@ void check_bounds(const plan::Scenario& scenario, const run::Options& options, c
 
 // What is written can be read, and is no different from itself.
 void check_files(const result::Result& r, const RandomPlan& plan) {
-  const std::string folder = (std::filesystem::path(temporary_folder()) / "result").string();
+  // What was read once is an input, which no output replaces.
+  static int count = 0;
+  const std::string folder = (std::filesystem::path(temporary_folder()) / fmt::format("result{}", ++count)).string();
   result::write_directory(r, folder);
   result::StoredResult stored;
   try {
@@ -182,6 +184,7 @@ void check_files(const result::Result& r, const RandomPlan& plan) {
   require(same.same_program() && same.step_difference_ps() == 0, "a result differs from itself", plan);
   for (const reports::AccountLine& line : same.account)
     require(line.difference() == 0, "a result's account differs from itself", plan);
+  std::filesystem::remove_all(folder);
 }
 
 result::Result simulate(const plan::Scenario& scenario, run::Options options, int threads, bool fold) {

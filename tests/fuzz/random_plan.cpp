@@ -45,7 +45,8 @@ class Writer {
       text.insert(text.find("training: {") + 11, c_.below(2) == 1 ? "moments: int8, " : "moments: bf16, ");
     if (transformer_ && c_.below(3) == 1) give_window(text);
     if (c_.below(3) == 1) give_data(text);
-    const bool adapts = text.find("experts:") == std::string::npos && text.find("kv_lora_rank") == std::string::npos;
+    const bool adapts = text.find("experts:") == std::string::npos && text.find("kv_lora_rank") == std::string::npos &&
+                        text.find("fused_epilogues") == std::string::npos;
     if (transformer_ && (adapts || c_.below(16) == 1) && c_.below(3) == 1)  // refused beside them, and by some plans
       text.insert(text.find("training: {") + 11,
                   c_.below(2) == 1 ? "lora_rank: 2, lora_targets: [mlp], " : "lora_rank: 3, ");
