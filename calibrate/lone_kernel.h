@@ -1,5 +1,5 @@
 // One kernel on its own, over and over, with Google Benchmark as the harness: what a grid of shapes is measured with.
-// The op is called as the Performer calls it (execute/kernel_call.h) on buffers of its operands' sizes, warm.
+// The op is called as the Performer calls it (execute/rank/kernel_call.h) on buffers of its operands' sizes, warm.
 #pragma once
 
 #include <functional>

@@ -242,11 +242,11 @@ int perform_and_tell(const ExecuteArguments& a, const plan::Scenario& scenario, 
   tell_notes(outcome->result);
   if (a.output_given) {
     const Busy line("writing " + a.output);
-    result::write_directory(outcome->result, a.output);
-    result::write_files(a.output, {{"steps.csv", steps}});
+    std::vector<result::DirectoryFile> more{result::directory_file("steps.csv", steps)};
     if (!outcome->server_events.empty())
-      result::write_files(a.output, {{"servers.csv", account::server_event_table(outcome->server_events)}});
-    if (a.tensorboard) result::write_files(a.output, {{kEventFile, event_file(*outcome)}});
+      more.push_back(result::directory_file("servers.csv", account::server_event_table(outcome->server_events)));
+    if (a.tensorboard) more.push_back(result::directory_file(kEventFile, event_file(*outcome)));
+    result::write_directory(outcome->result, a.output, more);
   }
   if (!a.routing.empty()) result::write_output(a.routing, model::routing_table_text(outcome->routing));
   std::string text = a.json ? result::to_json(outcome->result) : measured_text(*outcome, scenario);
@@ -501,7 +501,7 @@ void add_execute(CLI::App& app, Action& action) {
       ->check(number_between(0.1, 1e6))
       ->type_name("S");
   CLI::Option* output =
-      command->add_option("-o", a->output, "Write result.json, ops.csv, steps.csv, trace.json.gz")->type_name("DIR");
+      command->add_option("-o", a->output, "Write result.json, ops.csv, steps.csv, trace.json.gz; of servers and learning theirs")->type_name("DIR");
   command->add_flag("--tensorboard", a->tensorboard, "With -o: the steps as an event file too")->needs(output);
   command->add_option("--metrics", a->metrics, "Loss and rates while it runs, for Prometheus")
       ->check(not_empty())

@@ -72,10 +72,11 @@ int execute_learning(const LearningRequest& request, const plan::Scenario& scena
   outcome.result.scenario["reinforcement.algorithm"] = outcome.result.reinforcement.algorithm;
   if (!request.output.empty()) {
     const Busy line("writing " + request.output);
-    result::write_directory(outcome.result, request.output);
-    result::write_files(request.output,
-                        {{"learning.csv", execute::learning_table(outcome.steps, outcome.first_step)},
-                         {"steps.csv", execute::step_table(outcome.shares, outcome.first_step, outcome.result.loss)}});
+    result::write_directory(
+        outcome.result, request.output,
+        {result::directory_file("learning.csv", execute::learning_table(outcome.steps, outcome.first_step)),
+         result::directory_file("steps.csv",
+                                execute::step_table(outcome.shares, outcome.first_step, outcome.result.loss))});
   }
   print(request.json ? result::to_json(outcome.result) : learning_text(outcome));
   return kDone;

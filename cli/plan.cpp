@@ -502,8 +502,10 @@ void add_plan(CLI::App& app, Action& action) {
       command->add_option("-o", a->output, "Write each plan as scenario and result there")->type_name("DIR");
   command->add_flag("--json", a->json, "Print JSON alone to standard output");
   command->footer(
-      "Free unless fixed: tensor, pipeline, context, expert, chunks, schedule,\n"
-      "micro_batch, zero, recompute, sequence_parallel; any key with --range.\n"
+      "Free unless fixed: tensor, pipeline, context, expert, expert_tensor, chunks,\n"
+      "schedule, micro_batch, zero, recompute, sequence_parallel; offload_optimizer\n"
+      "where memory is short; rank_order and layers_per_stage on unlike devices;\n"
+      "any key with --range.\n"
       "Examples:\n"
       "  rehearse plan gpt3-175b-1024xa100\n"
       "  rehearse plan my.yaml --fix plan.tensor=8 --range plan.micro_batch=1,2,4\n"

@@ -167,14 +167,12 @@ int simulate(SimulateArguments a) {
   tell_notes(r);
   if (a.output_given) {
     const Busy line("writing " + a.output);
-    result::write_directory(r, a.output);
-    if (!r.step_ends_ps.empty()) {
-      result::OutputFile steps(a.output + "/steps.csv", result::OutputFile::Format::plain);
-      result::write_simulated_steps(r, steps);
-      steps.commit();
-    }
+    std::vector<result::DirectoryFile> more;
+    if (!r.step_ends_ps.empty())
+      more.push_back({"steps.csv", [&](result::OutputFile& file) { result::write_simulated_steps(r, file); }});
     if (!server_events.empty())
-      result::write_files(a.output, {{"servers.csv", account::server_event_table(server_events)}});
+      more.push_back(result::directory_file("servers.csv", account::server_event_table(server_events)));
+    result::write_directory(r, a.output, more);
   }
   print(a.json ? result::to_json(r) : reports::summary(r));
   if (r.memory_fits) return kDone;
@@ -218,7 +216,7 @@ void add_simulate(CLI::App& app, Action& action) {
       ->check(between(1, 4096))
       ->type_name("N");
   CLI::Option* output =
-      command->add_option("-o", a->output, "Write result.json, ops.csv, trace.json.gz there")->type_name("DIR");
+      command->add_option("-o", a->output, "Write result.json, ops.csv, trace.json.gz, steps.csv, servers.csv there")->type_name("DIR");
   command->add_flag("--json", a->json, "Print result.json alone to standard output");
   command->footer(
       "Examples:\n"

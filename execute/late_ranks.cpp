@@ -1,4 +1,4 @@
-// See meetings.h. Calls that match have the same process group and number (sim/program/link).
+// See late_ranks.h. Calls that match have the same process group and number (sim/program/link).
 #include "execute/late_ranks.h"
 
 #include <algorithm>

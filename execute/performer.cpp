@@ -524,7 +524,7 @@ std::optional<Outcome> perform(const plan::Scenario& scenario, const program::Pr
   const std::unique_ptr<Data> data = data_of(scenario, options);
 
   const int threads = threads_per_rank(scenario, std::max(1, static_cast<int>(on_this_machine.size())));
-  // GPUs compare their ranks' starts afterwards (meetings.h), which takes one clock.
+  // GPUs compare their ranks' starts afterwards (late_ranks.h), which takes one clock.
   const bool one_machine = on_this_machine.size() == static_cast<std::size_t>(grid.ranks());
   const bool known = options.maker == nullptr ? world.knows_arrivals() : one_machine;
   Run run{scenario, program, grid, options, *data, world, timelines, threads, known, {}, slots};

@@ -11,6 +11,8 @@
 
 namespace rehearse::kernels {
 
+enum class Unary : unsigned char;  // device.h
+
 class CpuOnlyCalls {
  public:
   virtual ~CpuOnlyCalls() = default;
@@ -31,6 +33,15 @@ class CpuOnlyCalls {
   }
   virtual void swiglu_oai_backward(std::int64_t /*rows*/, std::int64_t /*cols*/, In /*dy*/, In /*gate_up*/, In /*up*/,
                                    const float* /*weights*/, Out /*d_gate_up*/, float* /*d_weights*/) {
+    none();
+  }
+  // Without a gate, each row times its weight [rows]: y = w f(x); backward {dx, d_weights [rows]} of {dy, x}.
+  virtual void weighted_activation_forward(Unary /*fn*/, std::int64_t /*rows*/, std::int64_t /*cols*/, In /*x*/,
+                                           const float* /*weights*/, Out /*y*/) {
+    none();
+  }
+  virtual void weighted_activation_backward(Unary /*fn*/, std::int64_t /*rows*/, std::int64_t /*cols*/, In /*dy*/,
+                                            In /*x*/, const float* /*weights*/, Out /*dx*/, float* /*d_weights*/) {
     none();
   }
   // A bias for each group of rows (sim/program/expert_ops.h, GroupedBias). loads [groups] may be null: as many rows

@@ -41,6 +41,7 @@ const std::vector<FieldRow>& expert_rows() {
       {"model.experts", "num-experts"},
       {"model.experts_per_token", "moe-router-topk", Mapped::integer, "2"},
       {"model.expert_ffn_hidden", "moe-ffn-hidden-size"},
+      {"model.expert_latent", "moe-latent-size", Mapped::integer, "0"},
       {"model.router",
        "moe-router-score-function",
        Mapped::word,
@@ -186,7 +187,6 @@ void take_norms(Taken& taken, bool llama, bool experts) {
 // has as defaults (megatron/core/ssm/mamba_mixer.py: d_conv 4, chunk_size 128).
 const std::vector<FieldRow>& mixer_rows() {
   static const std::vector<FieldRow> rows = {
-      {"model.layer_pattern", "hybrid-override-pattern", Mapped::word},
       {"model.mamba_heads", "mamba-num-heads"},
       {"model.mamba_head_dim", "mamba-head-dim"},
       {"model.mamba_groups", "mamba-num-groups"},
@@ -200,9 +200,8 @@ void add_mixers(Said& said, std::vector<Argument>& out) {
   said.said("model.layer_pattern");
   out.push_back({"is-hybrid-model", ""});
   out.push_back({"hybrid-override-pattern", m.layer_pattern});
-  for (const FieldRow& row : mixer_rows())
-    if (row.kind != Mapped::word && m.has_mixers())
-      if (const auto value = said.field(row)) out.push_back({std::string(row.theirs), *value});
+  if (m.mtp_depth > 0) said.said("model.mtp_pattern"), out.push_back({"mtp-hybrid-override-pattern", m.mtp_pattern});
+  if (m.has_mixers()) add_rows(said, mixer_rows(), out);
   const model::Model plain;
   if (m.has_mixers() && m.mamba_conv != plain.mamba_conv)
     said.left_out("model.mamba_conv", "Megatron-LM's arguments do not give it: its mixers' filters see 4 tokens");
@@ -214,8 +213,9 @@ void take_mixers(Taken& taken) {
   for (const char* flag : {"is-hybrid-model", "spec"}) taken.find(flag);
   taken.put("model.layer_pattern", taken.text("hybrid-override-pattern").value_or(""),
             taken.find("hybrid-override-pattern"));
-  for (const FieldRow& row : mixer_rows())
-    if (row.kind != Mapped::word) taken.row(row);
+  if (const auto module = taken.text("mtp-hybrid-override-pattern"))
+    taken.put("model.mtp_pattern", *module, taken.find("mtp-hybrid-override-pattern"));
+  for (const FieldRow& row : mixer_rows()) taken.row(row);
   // 2 x hidden channels in heads of 64, as Megatron-LM has them without --mamba-num-heads.
   if (!taken.given("model.mamba_heads")) {
     const auto hidden = taken.integer("hidden-size"), head = taken.integer("mamba-head-dim");
@@ -402,7 +402,6 @@ void take_megatron_model(Taken& taken) {
     return value;
   };
   const bool hybrid = taken.has("hybrid-override-pattern");
-  const bool dense_swiglu = swiglu || experts;
   taken.put("model.family",
             experts                        ? "moe"
             : (swiglu || latent || hybrid) ? "llama"
@@ -410,12 +409,11 @@ void take_megatron_model(Taken& taken) {
             taken.find(experts  ? "num-experts"
                        : swiglu ? "swiglu"
                                 : "num-layers"));
-  if (experts && !swiglu) taken.assume("experts with gated feed-forward layers (swiglu), the only ones of family moe");
   taken.put("model.activation",
-            oai            ? "swiglu_oai"
-            : dense_swiglu ? "swiglu"
-            : relu         ? "squared_relu"
-                           : "gelu",
+            oai      ? "swiglu_oai"
+            : swiglu ? "swiglu"
+            : relu   ? "squared_relu"
+                     : "gelu",
             taken.find(oai ? "quick-geglu" : "swiglu"));
   // gpt-oss's: what is added to the values, and where they are cut off (--quick-geglu alone has neither).
   for (const auto& [key, ours] : {std::pair{"glu-linear-offset", "1.0"}, {"activation-func-clamp-value", "7.0"}})
@@ -426,9 +424,9 @@ void take_megatron_model(Taken& taken) {
   taken.row({"model.nope_every", "no-rope-freq", Mapped::integer});
   taken.row({"model.weigh_expert_inputs", "moe-apply-probs-on-input", Mapped::flag});
   if (!taken.given("model.ffn_hidden")) {
-    const double width = 4.0 * static_cast<double>(number_of("model.hidden")) * (dense_swiglu ? 2.0 / 3.0 : 1.0);
+    const double width = 4.0 * static_cast<double>(number_of("model.hidden")) * (swiglu ? 2.0 / 3.0 : 1.0);
     // Megatron-LM, validate_args: 4 x hidden; with swiglu two thirds of it, in multiples of 64.
-    const auto whole = static_cast<std::int64_t>(dense_swiglu ? std::floor(width / 64) * 64 : width);
+    const auto whole = static_cast<std::int64_t>(swiglu ? std::floor(width / 64) * 64 : width);
     taken.put("model.ffn_hidden", fmt::format("{}", std::max<std::int64_t>(whole, 1)), nullptr);
     taken.assume(fmt::format("ffn_hidden {}, as Megatron-LM without --ffn-hidden-size", whole));
   }

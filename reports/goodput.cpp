@@ -47,8 +47,11 @@ std::string range_text(const WeekQuantiles& q, const std::function<std::string(d
   return fmt::format("{}  ({} to {})", text(q.p50), text(q.p5), text(q.p95));
 }
 
+// Also of more than a Time holds, 106 days.
 std::string seconds_text(double seconds) {
-  return format_time(Time::from_seconds(seconds));
+  constexpr double kDaysOfTime = 100;
+  if (seconds < kDaysOfTime * kDay) return format_time(Time::from_seconds(seconds));
+  return fmt::format("{:.0f} days", seconds / kDay);
 }
 
 // What the closed form takes for granted.

@@ -111,6 +111,9 @@ std::optional<NotOnGpus> not_on_gpus(const plan::Scenario& scenario) {
   if (scenario.model.chunked(scenario.training.seq_len))
     return NotOnGpus{"there are no kernels of GPUs for model.attention_chunk below training.seq_len yet",
                      "--device cpu, or a training.seq_len up to the chunk"};
+  if (scenario.model.family == model::Family::moe && !scenario.model.gated() && plan.weigh_in_experts)
+    return NotOnGpus{"there is no kernel of GPUs for experts without a gate whose activations scores multiply yet",
+                     "--device cpu, or plan.weigh_in_experts=false"};
   if (scenario.model.family == model::Family::moe && (scenario.model.bias || scenario.model.weigh_expert_inputs))
     return NotOnGpus{"there are no kernels of GPUs for biases of experts and inputs that scores multiply yet",
                      "--device cpu"};

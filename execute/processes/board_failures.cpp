@@ -37,16 +37,20 @@ void BoardFailures::look() {
   if (dead(next)) board_.lost(next);
   // Whoever waits for others does not look for it.
   if (const int signal = end_signal(); signal != 0 && !board_.stopped())
-    board_.fail(fmt::format("rank {} was {}", board_.rank(), Interrupted(signal).what()));
+    fail(board_.rank(), fmt::format("rank {} was {}", board_.rank(), Interrupted(signal).what()));
   if (board_.stopped()) stop_.request();
 }
 
 void BoardFailures::fail(int, const std::string& text) {
-  board_.fail(text);
+  {
+    const std::lock_guard lock(words_);
+    board_.fail(text);
+  }
   stop_.request();
 }
 
 void BoardFailures::waited(int, const std::string& text) {
+  const std::lock_guard lock(words_);
   board_.waited(text);
 }
 

@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <functional>
+#include <mutex>
 #include <string>
 #include <thread>
 
@@ -37,6 +38,7 @@ class BoardFailures final : public Failures {
   void wait_for_other_reports() const;
 
   StatusBoard& board_;
+  std::mutex words_;  // of the texts that threads of this process put on the board
   Stop& stop_;
   const bool supervised_;
   const std::function<void()> before_telling_;

@@ -148,6 +148,10 @@ class KernelCall {
 
   void operator()(const program::Activation& a) const {
     if (a.fn == program::ActivationFn::swiglu_oai) return call_swiglu_oai(a, up_of(a), reads_, writes_, c_);
+    if (a.weighted && !is_gated(a.fn)) {
+      if (!a.backward) return d_.weighted_activation_forward(unary(a.fn), a.rows, a.cols, in(0), f32(1), out(0));
+      return d_.weighted_activation_backward(unary(a.fn), a.rows, a.cols, in(0), in(1), f32(2), out(0), f32_out(1));
+    }
     if (a.weighted) {
       if (a.backward) return d_.weighted_swiglu_backward(a.rows, a.cols, in(0), in(1), f32(2), out(0), f32_out(1));
       return d_.weighted_swiglu_forward(a.rows, a.cols, in(0), f32(1), out(0));
@@ -160,14 +164,8 @@ class KernelCall {
       if (gelu) return d_.geglu_forward(a.rows, a.cols, in(0), up, out(0));
       return d_.swiglu_forward(a.rows, a.cols, in(0), up, out(0));
     }
-    const auto fn = a.fn == program::ActivationFn::gelu           ? kernels::Unary::gelu
-                    : a.fn == program::ActivationFn::squared_relu ? kernels::Unary::squared_relu
-                    : a.fn == program::ActivationFn::tanh         ? kernels::Unary::tanh
-                    : a.fn == program::ActivationFn::sigmoid      ? kernels::Unary::sigmoid
-                    : a.fn == program::ActivationFn::silu         ? kernels::Unary::silu
-                                                                  : kernels::Unary::relu;
-    if (a.backward) return d_.activation_backward(fn, a.rows * a.cols, in(0), in(1), out(0));
-    d_.activation_forward(fn, a.rows * a.cols, in(0), out(0));
+    if (a.backward) return d_.activation_backward(unary(a.fn), a.rows * a.cols, in(0), in(1), out(0));
+    d_.activation_forward(unary(a.fn), a.rows * a.cols, in(0), out(0));
   }
 
   void operator()(const program::Elementwise& e) const {
@@ -454,6 +452,14 @@ class KernelCall {
   }
 
  private:
+  static kernels::Unary unary(program::ActivationFn fn) {
+    return fn == program::ActivationFn::gelu           ? kernels::Unary::gelu
+           : fn == program::ActivationFn::squared_relu ? kernels::Unary::squared_relu
+           : fn == program::ActivationFn::tanh         ? kernels::Unary::tanh
+           : fn == program::ActivationFn::sigmoid      ? kernels::Unary::sigmoid
+           : fn == program::ActivationFn::silu         ? kernels::Unary::silu
+                                                       : kernels::Unary::relu;
+  }
   In in(std::size_t i) const { return reads_[i]; }
   In optional(std::size_t i) const { return i < reads_.size() ? in(i) : In(); }
   Out out(std::size_t i) const { return writes_[i]; }

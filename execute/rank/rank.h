@@ -20,7 +20,7 @@ namespace rehearse::execute {
 struct Run;
 
 // When a transfer began on a rank, and a wait of its compute stream that ended with a transfer: of ranks that learn
-// only afterwards when others came (meetings.h). Times are ps since the run began.
+// only afterwards when others came (late_ranks.h). Times are ps since the run began.
 struct TransferStart {
   std::int32_t step = 0, instance = 0;
   std::int64_t start_ps = 0;

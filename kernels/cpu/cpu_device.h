@@ -76,6 +76,10 @@ class CpuDevice final : public Device, public StateSpaceCalls {
                           Out y) override;
   void swiglu_oai_backward(std::int64_t rows, std::int64_t cols, In dy, In gate_up, In up, const float* weights,
                            Out d_gate_up, float* d_weights) override;
+  void weighted_activation_forward(Unary fn, std::int64_t rows, std::int64_t cols, In x, const float* weights,
+                                   Out y) override;
+  void weighted_activation_backward(Unary fn, std::int64_t rows, std::int64_t cols, In dy, In x, const float* weights,
+                                    Out dx, float* d_weights) override;
   void grouped_bias(const GroupedBiasShape& s, In bias, const float* loads, const float* weights, Out y) override;
   void grouped_bias_backward(const GroupedBiasShape& s, In dy, const float* loads, const float* weights,
                              Out d_bias) override;

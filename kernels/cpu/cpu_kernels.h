@@ -85,6 +85,10 @@ class CpuKernels {
                           const float* weights, float* y);
   void swiglu_oai_backward(std::int64_t rows, std::int64_t cols, const float* dy, const float* gate_up, const float* up,
                            const float* weights, float* d_gate_up, float* d_weights);
+  void weighted_activation_forward(Unary fn, std::int64_t rows, std::int64_t cols, const float* x, const float* weights,
+                                   float* y);
+  void weighted_activation_backward(Unary fn, std::int64_t rows, std::int64_t cols, const float* dy, const float* x,
+                                    const float* weights, float* dx, float* d_weights);
   void grouped_bias(const GroupedBiasShape& s, const float* bias, const float* loads, const float* weights, float* y);
   void grouped_bias_backward(const GroupedBiasShape& s, const float* dy, const float* loads, const float* weights,
                              float* d_bias);

@@ -73,6 +73,19 @@ void CpuKernels::row_scale(std::int64_t rows, std::int64_t cols, const float* x,
   });
 }
 
+void CpuKernels::weighted_activation_forward(Unary fn, std::int64_t rows, std::int64_t cols, const float* x,
+                                             const float* weights, float* y) {
+  activation_forward(fn, rows * cols, x, y);
+  row_scale(rows, cols, y, weights, y);
+}
+
+void CpuKernels::weighted_activation_backward(Unary fn, std::int64_t rows, std::int64_t cols, const float* dy,
+                                              const float* x, const float* weights, float* dx, float* d_weights) {
+  activation_forward(fn, rows * cols, x, dx);  // dx is the place of f(x) first
+  row_scale_backward(rows, cols, dy, dx, weights, dx, d_weights);
+  activation_backward(fn, rows * cols, dx, x, dx);
+}
+
 void CpuKernels::row_scale_backward(std::int64_t rows, std::int64_t cols, const float* dy, const float* x,
                                     const float* weights, float* dx, float* d_weights) {
   pool_.ranges(rows, 8, [&](std::int64_t begin, std::int64_t end, int) {
@@ -137,6 +150,17 @@ void CpuDevice::grouped_bias_weights(const GroupedBiasShape& s, In dy, In bias, 
 void CpuDevice::row_scale(std::int64_t rows, std::int64_t cols, In x, const float* weights, Out y) {
   Widened w(*this);
   kernels_.row_scale(rows, cols, w.read(x, rows * cols), weights, w.write(y, rows * cols));
+}
+void CpuDevice::weighted_activation_forward(Unary fn, std::int64_t rows, std::int64_t cols, In x, const float* weights,
+                                            Out y) {
+  Widened w(*this);
+  kernels_.weighted_activation_forward(fn, rows, cols, w.read(x, rows * cols), weights, w.write(y, rows * cols));
+}
+void CpuDevice::weighted_activation_backward(Unary fn, std::int64_t rows, std::int64_t cols, In dy, In x,
+                                             const float* weights, Out dx, float* d_weights) {
+  Widened w(*this);
+  kernels_.weighted_activation_backward(fn, rows, cols, w.read(dy, rows * cols), w.read(x, rows * cols), weights,
+                                        w.write(dx, rows * cols), d_weights);
 }
 void CpuDevice::row_scale_backward(std::int64_t rows, std::int64_t cols, In dy, In x, const float* weights, Out dx,
                                    float* d_weights) {

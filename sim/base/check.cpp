@@ -5,7 +5,7 @@
 namespace rehearse {
 
 void fail_check(const char* condition, const char* file, int line, const std::string& message) {
-  throw InternalError(fmt::format("internal error at {}:{}: {} (broken: {})", file, line, message, condition));
+  throw InternalError(fmt::format("{}:{}: {} (broken: {})", file, line, message, condition));
 }
 
 }  // namespace rehearse

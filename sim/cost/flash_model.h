@@ -37,7 +37,7 @@ double flash_compute_seconds(const program::Attention& a, const FlashRate& rate,
 double flash_dropout_seconds(const program::Attention& a, double flops, double sms, double hertz);
 
 // FlashAttention-2's deterministic backward. As many blocks a head as make one wave on the device, each of which takes
-// every so-manieth tile of 128 keys and adds to gradients of queries of its own, in fp32, which another kernel adds up
+// every n-th tile of 128 keys and adds to gradients of queries of its own, in fp32, which another kernel adds up
 // (flash_bwd_launch_template.h, gridDimx; flash_api.cpp, dq_accum). Multiprocessors take a block each, in the order of
 // launches: the time of the last over that of all of them evenly busy.
 struct SplitBackward {

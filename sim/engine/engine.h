@@ -92,7 +92,7 @@ struct Job {
   const ProgramLayout* layout = nullptr;
 };
 
-// Where some bodies run in every so-manieth step alone (program::Body::every), the first simulated step is one of
+// Where some bodies run in every n-th step alone (program::Body::every), the first simulated step is one of
 // these, and so must be the last: steps - 1 is a multiple of program::steps_per_round. What is reported of "the last
 // step" is the mean over the last round then, rounded down, but for records, which are of its last step.
 struct Outcome {

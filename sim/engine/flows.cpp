@@ -5,6 +5,7 @@
 
 #include "sim/base/interrupt.h"
 #include "sim/engine/event_queue.h"
+#include "sim/engine/longest_run.h"
 #include "sim/engine/network.h"
 
 namespace rehearse::engine {
@@ -33,6 +34,7 @@ class Flows {
     while (!queue_.empty()) {
       check_interrupt();
       const Time now = queue_.next_time();
+      require_countable(now);
       while (!queue_.empty() && queue_.next_time() == now) {
         queue_.take(instant);
         for (const Event& event : instant) dispatch(event, now);

@@ -9,6 +9,7 @@
 #include "sim/base/check.h"
 #include "sim/base/interrupt.h"
 #include "sim/engine/event_queue.h"
+#include "sim/engine/longest_run.h"
 #include "sim/engine/network.h"
 
 namespace rehearse::engine {
@@ -49,6 +50,7 @@ class ServedSimulation {
       network_.settle(now_);
       if (queue_.empty()) break;
       if (queue_.next_time() > now_) now_ = std::min(queue_.next_time(), faults_.next());
+      require_countable(now_);
       if (now_ == faults_.next()) change_links();
       while (!queue_.empty() && queue_.next_time() == now_) {
         queue_.take(instant_);

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "sim/base/check.h"
+#include "sim/engine/longest_run.h"
 
 namespace rehearse::engine {
 
@@ -141,6 +142,7 @@ StepsAlone run_steps(const cluster::Cluster& cluster, collective::Steps steps) {
   std::vector<Event> events;
   while (!queue.empty()) {
     now = queue.next_time();
+    require_countable(now);
     while (queue.next_time() == now) {
       queue.take(events);
       alone.events += static_cast<std::int64_t>(events.size());

@@ -87,7 +87,7 @@ class RoleBuilder {
   // but for sizes of ops and views: micro-batch m those of number m % (1 + others). `slots`, which name this builder's
   // bodies, then name those.
   void take_turns(const std::vector<const RoleBuilder*>& others, std::vector<program::Slot>& slots);
-  // The current body runs in every so-manieth step (program::Body::every).
+  // The current body runs in every n-th step (program::Body::every).
   void run_every(std::int64_t steps) { role_.bodies[static_cast<std::size_t>(body_)].every = steps; }
   BodyId current_body() const { return body_; }
   // The name with the current body's number: buffers that each body has of its own.

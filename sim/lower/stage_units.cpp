@@ -94,15 +94,19 @@ void StageLowering::make_last(Chunk& chunk) {
 // The modules of multi-token prediction, whose blocks are numbered behind the layers. Of those that are recomputed so
 // are these as if the stage had more layers.
 void StageLowering::make_predictions(Chunk& chunk) {
-  const std::int64_t layers = context_.model().layers;
-  for (std::int64_t i = 0; i < context_.model().mtp_depth; ++i) {
+  const model::Model& m = context_.model();
+  std::int64_t behind = 0;  // the layers
+  for (std::int64_t i = 0; i < m.mtp_depth; ++i) {
     const auto unit = static_cast<int>(chunk.units.size());
     add_unit(chunk, make_prediction_entry(next_scope(context_), static_cast<int>(i) + 1, table_, predictions_));
     if (table_ < 0) table_ = chunk.units.back()->table(), table_unit_ = unit;
-    UnitScope scope = next_scope(context_);
-    scope.recompute = context_.plan().recompute_of(chunk.layers.count + i);
-    scope.fp8 = context_.fp8(layers + i);
-    add_unit(chunk, make_block(scope, static_cast<int>(layers + i)));
+    for (std::int64_t of_module = 0; of_module < m.module_blocks(); ++of_module, ++behind) {
+      UnitScope scope = next_scope(context_);
+      scope.recompute = context_.plan().recompute_of(chunk.layers.count + behind);
+      scope.fp8 = context_.fp8(m.layers + behind);
+      const auto layer = static_cast<int>(m.layers + behind);
+      add_unit(chunk, m.one_branch() ? make_one_branch_block(scope, layer) : make_block(scope, layer));
+    }
   }
 }
 

@@ -27,11 +27,6 @@
 namespace rehearse::model {
 namespace {
 
-// Gated feed-forward (Shazeer 2020, arXiv 2002.05202) has two matrices on the way in.
-std::int64_t ffn_inputs(const Model& model) {
-  return model.gated() ? 2 : 1;
-}
-
 // Elements of the weights of a layer's attention that a token is multiplied with.
 std::int64_t attention_weights(const Model& model) {
   const std::int64_t h = model.hidden, out = model.attention_width() * h;
@@ -122,15 +117,17 @@ double vision_training_multiply_adds(const Model& model) {
 
 // Elements of the weights of a layer's feed-forward part that one token goes through; with `all` of every expert's.
 std::int64_t ffn_weights(const Model& model, std::int64_t layer, bool all) {
-  const std::int64_t matrices = ffn_inputs(model) + 1;
+  const std::int64_t matrices = model.ffn_inputs() + 1;
   if (!model.has_experts(layer)) return matrices * model.hidden * model.ffn_hidden;
   const std::int64_t routed = (all ? model.experts : model.experts_per_token) * model.expert_ffn_hidden;
-  return model.hidden * (model.experts + matrices * (routed + model.shared_experts * model.shared_ffn_hidden));
+  const std::int64_t shared = model.shared_experts * model.shared_ffn_hidden;
+  return model.hidden * (model.experts + matrices * shared + 2 * model.expert_latent) +
+         matrices * routed * model.expert_columns();
 }
 
 // Of an expert's two products.
 std::int64_t biases_of_expert(const Model& model) {
-  return ffn_inputs(model) * model.expert_ffn_hidden + model.hidden;
+  return model.ffn_inputs() * model.expert_ffn_hidden + model.expert_columns();
 }
 
 // Weights of BERT's heads but for the decoder, which is the embedding's table (Devlin et al. 2019, arXiv 1810.04805,
@@ -179,8 +176,10 @@ double token_multiply_adds(const Model& model, std::int64_t seq_len) {
                           : static_cast<double>(model.hidden) * static_cast<double>(model.vocab);
   if (model.one_branch()) {
     double branches = 0;
-    for (std::int64_t layer = 0; layer < model.layers; ++layer) branches += branch_multiply_adds(model, layer, seq_len);
-    return branches + head;
+    for (std::int64_t layer = 0; layer < model.blocks(); ++layer)
+      branches += branch_multiply_adds(model, layer, seq_len);
+    return branches + head +
+           static_cast<double>(model.mtp_depth) * (static_cast<double>(joining_weights(model)) + head);
   }
   const auto projections = static_cast<double>(attention_weights(model));
   const double attention =
@@ -259,7 +258,7 @@ std::int64_t attention_parameters(const Model& model) {
 std::int64_t ffn_parameters(const Model& model, std::int64_t layer, bool all) {
   const std::int64_t weights = ffn_weights(model, layer, all);
   if (!model.has_experts(layer))
-    return weights + (model.has_mlp_bias() ? ffn_inputs(model) * model.ffn_hidden + model.hidden : 0);
+    return weights + (model.has_mlp_bias() ? model.ffn_inputs() * model.ffn_hidden + model.hidden : 0);
   // Of a router, and of each expert's two products.
   const std::int64_t experts = all ? model.experts : model.experts_per_token;
   return weights + (model.bias ? model.experts + experts * biases_of_expert(model) : 0);
@@ -352,7 +351,7 @@ ProductPath path_from_scores(const Model& m, const Adapters& a) {
 }
 std::vector<ProductPath> ffn_paths(const Model& m, const Adapters& a, std::int64_t layer) {
   const auto path = [&](std::int64_t width, std::int64_t experts, std::int64_t chosen) -> ProductPath {
-    return {{m.hidden, ffn_inputs(m) * width, a.fc1, experts, chosen}, {width, m.hidden, a.fc2, experts, chosen}};
+    return {{m.hidden, m.ffn_inputs() * width, a.fc1, experts, chosen}, {width, m.hidden, a.fc2, experts, chosen}};
   };
   if (!m.has_experts(layer)) return {path(m.ffn_hidden, 1, 1)};
   std::vector<ProductPath> paths = {path(m.expert_ffn_hidden, m.experts, m.experts_per_token)};
@@ -428,7 +427,7 @@ std::int64_t layer_parameter_count(const Model& model, std::int64_t layer) {
 
 std::int64_t routed_parameter_count(const Model& model, std::int64_t layer) {
   if (!model.has_experts(layer)) return 0;
-  return model.experts * ((ffn_inputs(model) + 1) * model.hidden * model.expert_ffn_hidden +
+  return model.experts * ((model.ffn_inputs() + 1) * model.expert_columns() * model.expert_ffn_hidden +
                           (model.bias ? biases_of_expert(model) : 0));
 }
 
@@ -470,7 +469,14 @@ namespace {
 // Whether the closed form of the paper holds: every projection as wide as the model, a feed-forward four times that.
 bool is_plain_gpt(const Model& model) {
   return model.kv_heads == model.heads && model.attention_width() == model.hidden &&
-         model.ffn_hidden * ffn_inputs(model) + model.ffn_hidden == 8 * model.hidden;
+         model.ffn_hidden * model.ffn_inputs() + model.ffn_hidden == 8 * model.hidden;
+}
+
+// Of a token in a layer with experts.
+std::string expert_multiply_adds_text(const Model& model) {
+  const std::string matrices = std::to_string(model.ffn_inputs() + 1);
+  if (model.expert_latent == 0) return "h (e + " + matrices + " (t x + y))";
+  return "(h (e + 2 l + " + matrices + " y) + " + matrices + " l t x), l = expert_latent";
 }
 
 }  // namespace
@@ -493,6 +499,11 @@ std::string flop_formula(const Model& model, std::int64_t seq_len, const Adapter
   else if (model.chunked(seq_len))
     attention =
         counted + ", attention in full (no causal discount), of c keys a token and not s in layers with chunks of c: ";
+  const std::string modules = model.mtp_depth == 0 ? ""
+                                                   : "; and so much for each of " + std::to_string(model.mtp_depth) +
+                                                         " modules of multi-token prediction as for " +
+                                                         (model.one_branch() ? "its layers" : "a last layer") +
+                                                         ", and 6 B s (2 h^2 + h V)";
   if (model.one_branch())
     return attention +
            "6 B s (sum over layers + h V): of a mixer h (3 m + 2 g n + heads) + 2 m n, m = mamba_heads x "
@@ -500,17 +511,14 @@ std::string flop_formula(const Model& model, std::int64_t seq_len, const Adapter
            "besides; "
            "of attention 2 h a + 2 h k + 2 s a, a = heads x head_dim, k = kv_heads x head_dim; of a feed-forward "
            "layer " +
-           std::to_string(ffn_inputs(model) + 1) + " h f, f = ffn_hidden" +
-           (model.family == Family::moe ? "; of experts h (e + " + std::to_string(ffn_inputs(model) + 1) +
-                                              " (t x + y)), e experts of width x, of which each token takes t, y = "
-                                              "width of all shared experts"
-                                        : "");
+           std::to_string(model.ffn_inputs() + 1) + " h f, f = ffn_hidden" +
+           (model.family == Family::moe
+                ? "; of experts " + expert_multiply_adds_text(model) +
+                      ", e experts of width x, of which each token takes t, y = width of all shared experts"
+                : "") +
+           modules;
   const bool latent = model.latent_attention();
   const std::string layer = latent ? "A + s heads (d + v)" : "2 h a + 2 h k + 2 s a";
-  const std::string modules =
-      model.mtp_depth == 0 ? ""
-                           : "; and so much for each of " + std::to_string(model.mtp_depth) +
-                                 " modules of multi-token prediction as for a last layer, and 6 B s (2 h^2 + h V)";
   const std::string widths = latent ? ", A = the weights of attention, d = head_dim, v = v_head_dim"
                                     : ", a = heads x head_dim, k = kv_heads x head_dim";
   switch (model.family) {
@@ -518,10 +526,11 @@ std::string flop_formula(const Model& model, std::int64_t seq_len, const Adapter
       if (is_plain_gpt(model)) return attention + "72 B s L h^2 (1 + s/6h + V/12Lh), arXiv 2104.04473";
       [[fallthrough]];
     case Family::llama:
-      return attention + "6 B s (L (" + layer + " + " + std::to_string(ffn_inputs(model) + 1) + " h f) + h V)" +
+      return attention + "6 B s (L (" + layer + " + " + std::to_string(model.ffn_inputs() + 1) + " h f) + h V)" +
              widths + ", f = ffn_hidden" + modules;
     case Family::moe:
-      return attention + "6 B s (L (" + layer + ") + (L - D) h (e + 3 (t x + y)) + 3 D h f + h V)" + widths +
+      return attention + "6 B s (L (" + layer + ") + (L - D) " + expert_multiply_adds_text(model) + " + " +
+             std::to_string(model.ffn_inputs() + 1) + " D h f + h V)" + widths +
              ", e experts of width x, of which each token takes t, y = width of all shared experts, D dense layers of "
              "width f = ffn_hidden" +
              modules;
@@ -530,8 +539,8 @@ std::string flop_formula(const Model& model, std::int64_t seq_len, const Adapter
              "6 B (s L (4 h^2 + 2 s h + 2 h f) + p (h^2 + h V) + h^2 + 2 h), f = ffn_hidden, p = the tokens " +
              "of a sequence that are predicted";
     case Family::t5:
-      return attention + "6 B (E s (4 h a + 2 s a + " + std::to_string(ffn_inputs(model) + 1) +
-             " h f) + D (t (6 h a + 2 t a + 2 s a + " + std::to_string(ffn_inputs(model) + 1) +
+      return attention + "6 B (E s (4 h a + 2 s a + " + std::to_string(model.ffn_inputs() + 1) +
+             " h f) + D (t (6 h a + 2 t a + 2 s a + " + std::to_string(model.ffn_inputs() + 1) +
              " h f) + 2 s h a) + t h V), a = heads x head_dim, f = ffn_hidden, E and D layers of encoder and decoder, "
              "t = the decoder's tokens of an example";
     case Family::vit:

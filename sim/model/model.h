@@ -96,10 +96,10 @@ struct Model {
                mamba_chunk = 128;
   double dropout = 0;
   // moe: llama with experts in the place of the feed-forward layer, but for the first `dense_layers`. Of `experts`
-  // gated feed-forward layers of width expert_ffn_hidden each token takes experts_per_token; shared_experts more, of
-  // width shared_ffn_hidden each, take every token.
+  // feed-forward layers of width expert_ffn_hidden each token takes experts_per_token; shared_experts more, of width
+  // shared_ffn_hidden each, take every token. expert_latent: columns of a token that the former see; 0: all.
   std::int64_t experts = 0, experts_per_token = 0, expert_ffn_hidden = 0, shared_experts = 0, shared_ffn_hidden = 0,
-               dense_layers = 0;
+               dense_layers = 0, expert_latent = 0;
   // The experts are in so many equal groups, and a token's are of groups_per_token of these.
   std::int64_t expert_groups = 1, groups_per_token = 1;
   std::int64_t experts_every = 1;  // of so many layers, from the first on, the last has experts, if it is not dense
@@ -150,10 +150,12 @@ struct Model {
   std::vector<std::string> notes;
   // llama, moe: multi-token prediction (DeepSeek-AI 2024, arXiv 2412.19437, section 2.2): so many modules behind the
   // layers. Module k, from 1, has a norm of the hidden state before it and one of the embedding of the token k places
-  // on, a product of both to the model's width, a block like the last layer, and a norm before the head; the table of
+  // on, a product of both to the model's width, a block like the last layer, or layers of one branch as mtp_pattern has
+  // them (with layer_pattern), and a norm before the head; the table of
   // embeddings and the head are the model's own. It predicts the token k + 1 places on. Positions past a sequence's end
   // are left out, and a module's loss, over all its tokens, has mtp_loss_weight / mtp_depth.
   std::int64_t mtp_depth = 0;
+  std::string mtp_pattern;
   double mtp_loss_weight = 0.3;
   // llama: what Gemma has besides (Gemma Team 2024, arXiv 2403.08295 and 2408.00118, 2025, arXiv 2503.19786).
   bool scaled_embeddings = false;                   // rows of the tokens' table are multiplied by sqrt(hidden)
@@ -212,8 +214,6 @@ struct Model {
   bool has_mlp_bias() const { return bias || mlp_bias; }
   // Tokens of a sequence that the decoder has, where the encoder has `seq_len`.
   std::int64_t decoder_tokens(std::int64_t seq_len) const;
-  // Tokens of an example whose logits are made.
-  std::int64_t scored(std::int64_t seq_len) const { return has_decoder() ? decoder_tokens(seq_len) : seq_len; }
   // Tokens see those after them too, blocks have their norms behind their sums, and the head predicts masked tokens and
   // whether one segment follows the other.
   bool is_encoder() const { return family == Family::bert; }
@@ -223,18 +223,28 @@ struct Model {
   }
   // Whether the last part of the model has the tokens' table too: as its head, or for multi-token prediction.
   bool table_on_two_stages() const { return tied_embeddings || mtp_depth > 0; }
-  // Transformer blocks: the layers, and behind them those of the modules of multi-token prediction, one each.
-  std::int64_t blocks() const { return layers + mtp_depth; }
-  // Whether layers have one branch each; that of layer `layer`, from 0, as layer_pattern has it, of a block ' '.
+  // Transformer blocks, or layers of one branch: the layers, and behind them those of the modules of multi-token
+  // prediction, module by module.
+  std::int64_t blocks() const { return layers + mtp_depth * module_blocks(); }
+  std::int64_t module_blocks() const { return one_branch() ? static_cast<std::int64_t>(mtp_pattern.size()) : 1; }
+  // Whether layers have one branch each; that of layer `layer`, from 0, as the patterns have it, of a block ' '.
   bool one_branch() const { return !layer_pattern.empty(); }
-  char branch(std::int64_t layer) const { return one_branch() ? layer_pattern[static_cast<std::size_t>(layer)] : ' '; }
-  bool has_mixers() const { return layer_pattern.find('M') != std::string::npos; }
+  char branch(std::int64_t layer) const {
+    if (!one_branch()) return ' ';
+    if (layer < layers) return layer_pattern[static_cast<std::size_t>(layer)];
+    return mtp_pattern[static_cast<std::size_t>(layer - layers) % mtp_pattern.size()];
+  }
+  // Whether any layer, or one of a module's, is of a kind.
+  bool has_branch(char kind) const {
+    return layer_pattern.find(kind) != std::string::npos || mtp_pattern.find(kind) != std::string::npos;
+  }
+  bool has_mixers() const { return has_branch('M'); }
   // Whether a layer has the feed-forward part of width ffn_hidden.
   bool has_dense_ffn() const {
-    if (one_branch()) return layer_pattern.find('-') != std::string::npos;
+    if (one_branch()) return has_branch('-');
     return family != Family::moe || expert_layers() < blocks();
   }
-  bool has_attention() const { return !one_branch() || layer_pattern.find('*') != std::string::npos; }
+  bool has_attention() const { return !one_branch() || has_branch('*'); }
   // Channels of all heads of a mixer; columns of its first product.
   std::int64_t mamba_inner() const { return mamba_heads * mamba_head_dim; }
   std::int64_t mamba_in() const { return 2 * mamba_inner() + 2 * mamba_groups * mamba_state + mamba_heads; }
@@ -294,6 +304,10 @@ struct Model {
     return activation == ActivationKind::swiglu || activation == ActivationKind::geglu ||
            activation == ActivationKind::swiglu_oai;
   }
+  // Gated feed-forward (Shazeer 2020, arXiv 2002.05202) has two matrices on the way in.
+  std::int64_t ffn_inputs() const { return gated() ? 2 : 1; }
+  // Of the rows that routed experts take and give.
+  std::int64_t expert_columns() const { return expert_latent > 0 ? expert_latent : hidden; }
   bool has_norm_bias() const { return norm == NormKind::layernorm && (bias || norm_bias); }
   std::int64_t learned_positions() const { return position_rows > 0 ? position_rows : max_seq_len; }
   std::int64_t rotated() const { return rotary_dim > 0 ? rotary_dim : head_dim; }

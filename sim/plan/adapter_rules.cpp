@@ -19,6 +19,8 @@ void check_adapters(const Node& training, const Scenario& s, const std::function
                   : m.is_encoder() ? "blocks with their norms behind their sums have no adapters yet"
                                    : "adapters are of a transformer's blocks, which this model has none of",
                   "lora_rank: 0, or a model of family gpt, llama or moe");
+  if (m.expert_latent > 0)
+    refuse("products around the latent of experts have no adapters yet", "lora_rank: 0, or model.expert_latent: 0");
   if (sound("training.precision")) {
     if (s.training.four_bits()) refuse("products in 4 bits have no adapters beside them yet", "precision: bf16");
     if (s.training.eight_bits() && s.purpose == Purpose::perform)

@@ -55,6 +55,18 @@ std::vector<Key> expert_keys() {
        .example = "14336",
        .related = "model.experts model.activation",
        .field = &model::Model::expert_ffn_hidden},
+      {.path = "model.expert_latent",
+       .type = KeyType::integer,
+       .fallback = "0",
+       .min = 0,
+       .max = 1 << 20,
+       .families = "moe",
+       .meaning = "columns of a latent that experts compute in (Nemotron 3 Super's LatentMoE): a product makes it of "
+                  "each token before rows are sent, another makes `hidden` columns of the sum of what comes back; 0: "
+                  "experts see whole tokens, as shared experts and routers always do",
+       .example = "1024",
+       .related = "model.hidden",
+       .field = &model::Model::expert_latent},
       {.path = "model.shared_experts",
        .type = KeyType::integer,
        .fallback = "0",

@@ -199,7 +199,7 @@ std::vector<Key> plan_keys() {
        .fallback = "1",
        .min = 1,
        .max = kMostRanks,
-       .meaning = "with `recompute` (without it nothing): of these layers every so-manieth, 2: the second, fourth, ... "
+       .meaning = "with `recompute` (without it nothing): of these layers every n-th, 2: the second, fourth, ... "
                   "of each stage, as "
                   "torchtitan's `selective_ac_option` 2",
        .example = "2",

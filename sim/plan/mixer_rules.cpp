@@ -23,9 +23,6 @@ void check_keys_of_blocks(const Node& model, const model::Model& m) {
            "kv_lora_rank: 0");
   if (m.dense_layers > 0) refuse("dense_layers", "layer_pattern says which layers have experts", "leave it out");
   if (m.experts_every > 1) refuse("experts_every", "layer_pattern says which layers have experts", "leave it out");
-  if (m.mtp_depth > 0)
-    refuse("mtp_depth", "a module of multi-token prediction is a block of two branches; layer_pattern has none",
-           "mtp_depth: 0");
   if (m.routing == model::Routing::recorded)
     refuse("routing", "a record of routing has layers with experts one after the other", "another routing");
 }

@@ -37,6 +37,7 @@ std::string cut_width(const Scenario& s) {
   if (m.has_dense_ffn()) widths.emplace_back("model.ffn_hidden of a rank", m.ffn_hidden / t);
   if (experts)
     widths.emplace_back("model.expert_ffn_hidden of a rank", m.expert_ffn_hidden / (s.plan.whole_experts() ? 1 : t));
+  if (experts && m.expert_latent > 0) widths.emplace_back("model.expert_latent", m.expert_latent);
   if (experts && m.shared_experts > 0)
     widths.emplace_back("shared experts' columns of a rank", m.shared_experts * m.shared_ffn_hidden / t);
   for (const auto& [name, n] : widths)

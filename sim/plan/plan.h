@@ -121,7 +121,7 @@ struct Plan {
   }
   Recompute recompute = Recompute::none;
   std::int64_t recompute_layers = 0;         // of each stage and chunk, its first ones; 0: all
-  std::int64_t recompute_every = 1;          // of these each so-manieth
+  std::int64_t recompute_every = 1;          // of these each n-th
   bool recompute_latent = false;             // latent attention's heads, from the latents
   bool recompute_norms = false;              // what the norms before a layer's branches give, from their inputs
   bool recompute_expert_activation = false;  // the routed experts' activations, from what goes into them

@@ -15,6 +15,7 @@
 #include "sim/base/text_check.h"
 #include "sim/plan/hf/translate.h"
 #include "sim/plan/model_presets.h"
+#include "sim/plan/model_source.h"
 #include "sim/plan/nearest_numbers.h"
 #include "sim/plan/read_keys.h"
 #include "sim/plan/read_layers.h"
@@ -24,6 +25,7 @@
 namespace rehearse::plan {
 namespace {
 
+using detail::ModelSource;
 using model::ActivationKind;
 using model::ConvLayer;
 using model::Family;
@@ -37,35 +39,6 @@ constexpr std::int64_t kMaxFlattened = 1 << 30;
 constexpr std::size_t kMaxListed = 1000;
 // Keys of latent attention.
 constexpr std::array kLatent = {"kv_lora_rank", "q_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim"};
-
-// Where a key's value is read: the scenario's own mapping if it has the key, else the preset's. Asking marks the key as
-// known in both, so that finish() of each reports only what no model has.
-class ModelSource {
- public:
-  ModelSource(Node own, Node preset) : own_(std::move(own)), preset_(std::move(preset)) {}
-
-  bool given(std::string_view key) const {
-    const bool in_preset = preset_.has(key);
-    return own_.has(key) || in_preset;
-  }
-  const Node& of(std::string_view key) const {
-    const bool in_preset = preset_.has(key);
-    return in_preset && !own_.has(key) ? preset_ : main();
-  }
-  // Where what is missing is reported.
-  const Node& main() const { return own_ ? own_ : preset_; }
-  // The node that has the key's value, or lacks it.
-  Node value(std::string_view key) const { return of(key).get(key); }
-  // Of a key that is a mapping, whose keys have an order of their own.
-  ModelSource within(std::string_view key) const { return {own_.get(key), preset_.get(key)}; }
-  void finish() const {
-    own_.finish();
-    preset_.finish();
-  }
-
- private:
-  Node own_, preset_;
-};
 
 // A cross-entropy over one class is 0 whatever the model does.
 void check_classes(const ModelSource& source, const Model& model) {
@@ -213,8 +186,8 @@ class ModelReader {
   }
 
   void finish_transformer() {
-    if (model_.one_branch()) finish_pattern();
-    if (!model_.has_mixers()) check_no_mixers();
+    if (model_.one_branch()) detail::finish_pattern(source_, model_);
+    if (!model_.has_mixers()) detail::check_no_mixers(source_, model_);
     if (!source_.given("ffn_hidden")) {
       if (model_.family == Family::moe && model_.has_dense_ffn())
         source_.value("ffn_hidden")
@@ -334,43 +307,6 @@ class ModelReader {
               fmt::format("{} rows do not hold max_seq_len = {} positions", model_.position_rows, model_.max_seq_len));
   }
 
-  // Layers of one branch each.
-  void finish_pattern() {
-    const std::string &pattern = model_.layer_pattern, letters = model_.family == Family::moe ? "M*-E" : "M*-";
-    const Node given = source_.value("layer_pattern");
-    if (const std::size_t wrong = pattern.find_first_not_of(letters); wrong != std::string::npos)
-      return given.error(
-          fmt::format("'{}' of layer {} is no kind of layer, expected M (mixer), * (attention), - "
-                      "(feed-forward) or, of family moe, E (experts)",
-                      pattern[wrong], wrong));
-    if (static_cast<std::int64_t>(pattern.size()) != model_.layers && model_.layers > 0)
-      given.error(fmt::format("a pattern of {} layers, and layers = {}", pattern.size(), model_.layers),
-                  fmt::format("layers: {}", pattern.size()));
-    if (model_.family == Family::moe && pattern.find('E') == std::string::npos)
-      given.error("no layer has experts", "family: llama has none");
-    if (!model_.has_mixers()) return;
-    if (!source_.given("mamba_heads"))
-      source_.value("mamba_heads").error("required key is missing, expected an integer: heads of the layers M");
-    else if (model_.mamba_groups > 0 && model_.mamba_heads % model_.mamba_groups != 0)
-      source_.value("mamba_groups")
-          .error(fmt::format("{} heads do not divide into {} equal groups; nearest that do: {}", model_.mamba_heads,
-                             model_.mamba_groups,
-                             nearest_divisors(model_.mamba_heads, model_.mamba_groups, model_.mamba_heads)));
-  }
-
-  // Their defaults may be said of any model of these families.
-  void check_no_mixers() {
-    const Model plain;
-    const std::pair<const char*, bool> changed[] = {{"mamba_heads", model_.mamba_heads != plain.mamba_heads},
-                                                    {"mamba_head_dim", model_.mamba_head_dim != plain.mamba_head_dim},
-                                                    {"mamba_groups", model_.mamba_groups != plain.mamba_groups},
-                                                    {"mamba_state", model_.mamba_state != plain.mamba_state},
-                                                    {"mamba_conv", model_.mamba_conv != plain.mamba_conv},
-                                                    {"mamba_chunk", model_.mamba_chunk != plain.mamba_chunk}};
-    for (const auto& [key, is] : changed)
-      if (is) source_.value(key).error("has no meaning without a mixer among the layers", "layer_pattern: \"M-M-\"");
-  }
-
   // Layers of other kinds: without rotation, with chunks.
   void finish_kinds() {
     if (model_.nope_every > 0 && model_.position != Position::rope)
@@ -413,8 +349,12 @@ class ModelReader {
       source_.value("experts_every")
           .error(fmt::format("every {}th of {} layers behind {} dense ones leaves none with experts",
                              model_.experts_every, model_.layers, model_.dense_layers));
-    if (model_.activation != ActivationKind::swiglu && model_.activation != ActivationKind::swiglu_oai)
-      source_.value("activation").error("experts are gated feed-forward layers: swiglu or swiglu_oai");
+    if (model_.activation == ActivationKind::geglu)
+      source_.value("activation").error("experts gated by gelu are not available yet", "swiglu, gelu or squared_relu");
+    if (model_.expert_latent > 0 && model_.weigh_expert_inputs)
+      source_.value("expert_latent")
+          .error("scores multiply whole tokens (weigh_expert_inputs), of which experts in a latent see none",
+                 "expert_latent: 0");
     if (model_.bias && model_.shared_experts > 0)
       source_.value("bias").error("products of shared experts have no biases", "bias: false, or shared_experts: 0");
     if (model_.weigh_expert_inputs && model_.experts_per_token != 1)

@@ -24,7 +24,8 @@ namespace {
 
 bool decodes(const model::Model& m) {
   return m.is_transformer() && m.is_causal() && !m.has_decoder() && !m.is_encoder() && !m.is_vision() &&
-         !m.latent_attention() && !m.attention_sinks && m.attention_chunk == 0 && !m.has_mixers();
+         !m.latent_attention() && !m.attention_sinks && m.attention_chunk == 0 && !m.has_mixers() &&
+         m.expert_latent == 0;
 }
 
 void check_generation(const Node& node, const Scenario& s) {

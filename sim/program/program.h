@@ -133,7 +133,7 @@ struct Op {
   bool acts_in(std::int64_t step) const { return step >= from_step && (!ends() || step < until_step); }
 };
 
-// `every`: what the body does is done in every so-manieth step alone, the last of each round of as many
+// `every`: what the body does is done in every n-th step alone, the last of each round of as many
 // (plan.local_steps has one such body, behind the optimizer's). In the other steps its slots are passed over: ops wait,
 // record and release as they always do, but launch nothing, take no time, move nothing and change nothing.
 struct Body {

@@ -1,11 +1,14 @@
-// A result's directory: ops.csv, trace.json.gz, and last result.json, so that a directory with a result.json is
-// complete. Nothing is renamed to its place before all three are written: a full disk leaves an older result whole.
+// A result's directory: ops.csv, trace.json.gz, what else there is of it, and last result.json, so that a directory
+// with a result.json is complete. Nothing is renamed to its place before all are written: a full disk leaves an older
+// result whole.
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <memory>
 #include <stdexcept>
+#include <utility>
 #include <vector>
 
 #include "sim/result/output_file.h"
@@ -58,7 +61,11 @@ class MadeDirectories {
 
 }  // namespace
 
-void write_directory(const Result& r, const std::string& dir) {
+DirectoryFile directory_file(std::string name, std::string content) {
+  return {std::move(name), [text = std::move(content)](OutputFile& file) { file.write(text); }};
+}
+
+void write_directory(const Result& r, const std::string& dir, const std::vector<DirectoryFile>& more) {
   if (const std::string problem = directory_problem(dir); !problem.empty())
     throw std::runtime_error(fmt::format("cannot write results to {}: {}", dir, problem));
   MadeDirectories made(dir);
@@ -74,11 +81,21 @@ void write_directory(const Result& r, const std::string& dir) {
   OutputFile trace((base / "trace.json.gz").string(), OutputFile::Format::gzip);
   write_trace(r, trace);
   trace.finish();
+  std::vector<std::unique_ptr<OutputFile>> others;
+  for (const DirectoryFile& file : more) {
+    others.push_back(std::make_unique<OutputFile>((base / file.name).string(), OutputFile::Format::plain));
+    file.write(*others.back());
+    others.back()->finish();
+  }
   OutputFile json((base / "result.json").string(), OutputFile::Format::plain);
   json.write(to_json(r));
   json.finish();
+  for (const char* name : {"steps.csv", "servers.csv", "learning.csv"})
+    if (std::none_of(more.begin(), more.end(), [&](const DirectoryFile& file) { return file.name == name; }))
+      fs::remove(base / name, ignored);
   ops.commit();
   trace.commit();
+  for (const auto& file : others) file->commit();
   json.commit();
   made.keep();
 }

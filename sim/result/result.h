@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
 #include <string_view>
@@ -13,6 +14,8 @@
 #include "sim/base/units.h"
 
 namespace rehearse::result {
+
+class OutputFile;  // output_file.h
 
 // Where the compute stream's time goes; the order is the JSON's. Mean over ranks; sums to step_time to the picosecond.
 // Exposed: it waits for bytes of that axis that move, or for training examples (input: only where loading them is
@@ -437,7 +440,14 @@ double kwh(const Result& r, double tokens);        // the same; of the accelerat
 std::string to_json(const Result& r);
 // Why `dir` cannot be a result directory (a file is in the way, not writable), or "" if it can; makes nothing.
 std::string directory_problem(const std::string& dir);
-// Writes DIR/ops.csv, trace.json.gz and, last, result.json, each atomically; makes DIR. Throws std::runtime_error.
-void write_directory(const Result& r, const std::string& dir);
+// A file that some results have beside these three.
+struct DirectoryFile {
+  std::string name;
+  std::function<void(OutputFile&)> write;
+};
+DirectoryFile directory_file(std::string name, std::string content);
+// Writes DIR/ops.csv, trace.json.gz, `more` and, last, result.json, each atomically; makes DIR. Of steps.csv,
+// servers.csv and learning.csv that this result has not, those of an older one are removed. Throws std::runtime_error.
+void write_directory(const Result& r, const std::string& dir, const std::vector<DirectoryFile>& more = {});
 
 }  // namespace rehearse::result

@@ -322,6 +322,7 @@ class Shrinking {
     if (!grouped) m.expert_groups = m.groups_per_token = 1;
     m.expert_ffn_hidden = of_rank(l.expert_ffn_hidden);
     if (l.shared_ffn_hidden > 0) m.shared_ffn_hidden = of_rank(l.shared_ffn_hidden);
+    if (l.expert_latent > 0) m.expert_latent = std::max(kLeastWidth, m.hidden * l.expert_latent / l.hidden / 8 * 8);
     m.dense_layers = l.dense_layers == 0 ? 0 : std::min(m.layers - 1, scaled(l.dense_layers, m.layers, l.layers));
     m.experts_every = std::min(l.experts_every, m.layers);
     if (m.expert_layers() == 0) m.dense_layers = 0;

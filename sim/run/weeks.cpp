@@ -1,6 +1,8 @@
 // See weeks.h.
 #include "sim/run/weeks.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <functional>
@@ -11,6 +13,7 @@
 #include <vector>
 
 #include "sim/base/check.h"
+#include "sim/base/diagnostics.h"
 #include "sim/base/interrupt.h"
 #include "sim/base/random.h"
 
@@ -36,14 +39,24 @@ class WeeksSample {
 
   result::Weeks run() {
     while (train()) {
-      while (now_ < end_ && !start_again()) {
-      }
+      while (now_ < end_ && !start_again()) look();
+      look();
       if (now_ >= end_) break;
     }
     return weeks_;
   }
 
  private:
+  // Of a run that hardly ever gets ahead there may be no end.
+  void look() {
+    constexpr std::int64_t kBetweenLooks = 1 << 14, kMostRestarts = 1 << 26;
+    if (++restarts_ % kBetweenLooks == 0) check_interrupt();
+    if (restarts_ > kMostRestarts)
+      throw InputError(Diagnostic{"", 0, 0, "failures",
+                                  fmt::format("a sample of the run has failed {} times and trained {} of its {} steps",
+                                              restarts_, weeks_.steps, r_.steps),
+                                  "failures that are rarer, a shorter failures.restart, or --days"});
+  }
   double uniform() {  // in [0, 1), of 53 bits
     const auto words = Philox::draw(key_, draws_++);
     return static_cast<double>((std::uint64_t{words[0]} << 21) ^ (words[1] >> 11)) * 0x1p-53;
@@ -165,6 +178,7 @@ class WeeksSample {
   const std::uint64_t key_;
   std::uint64_t draws_ = 0;
   double now_ = 0;
+  std::int64_t restarts_ = 0;
   std::size_t failed_ = 0;   // the component that failed last
   std::size_t missing_ = 0;  // replicas
   bool growing_ = false;     // it was stopped to go on with more of them

@@ -394,13 +394,15 @@ class Writer {
   // Layers of one branch each: mixers, attention, and feed-forward layers or experts.
   void give_branches(std::string& text) {
     for (const char* not_there :
-         {"kv_lora_rank", "mtp_depth", "post_norms", "family: t5", "full_attention_every", "parallel_block", "lora"})
+         {"kv_lora_rank", "post_norms", "family: t5", "full_attention_every", "parallel_block", "lora"})
       if (text.find(not_there) != std::string::npos) return;
     const std::size_t at = text.find("layers: ") + 8;
     const std::size_t layers = std::stoul(text.substr(at));
     const bool experts = text.find("experts:") != std::string::npos;
     std::string pattern = experts ? "ME" : "M-";
     while (pattern.size() < std::max<std::size_t>(layers, 2)) pattern += "M*-"[c_.below(experts ? 2 : 3)];
+    if (text.find("mtp_depth") != std::string::npos)
+      text.insert(text.find("mtp_depth"), experts ? "mtp_pattern: \"*E\", " : "mtp_pattern: \"*-\", ");
     text.replace(at, text.find(',', at) - at,
                  fmt::format("{}, layer_pattern: \"{}\", mamba_heads: {}, mamba_head_dim: {}, mamba_groups: {}, "
                              "mamba_state: {}, mamba_chunk: {}",

@@ -114,5 +114,30 @@ training: {global_batch: 8, seq_len: 16, precision: fp32, lr: 3e-3, weight_decay
   }
 }
 
+// As Nemotron 3 Super: experts of two matrices in a latent, and modules of multi-token prediction of two layers.
+TEST(HybridPlans, ModulesOfSeveralLayersHaveOneRanksLosses) {
+  const char* const text = R"(
+rehearse: 1
+model: {family: moe, layers: 4, layer_pattern: "ME*E", hidden: 24, heads: 4, kv_heads: 2, head_dim: 10, vocab: 61,
+        max_seq_len: 18, position: none, attention: flash, activation: squared_relu, experts: 6, experts_per_token: 2,
+        expert_ffn_hidden: 20, expert_latent: 12, shared_experts: 1, capacity_factor: 3, mtp_depth: 2,
+        mtp_pattern: "*E", mamba_heads: 8, mamba_head_dim: 5, mamba_groups: 4, mamba_state: 6, mamba_chunk: 7}
+cluster: {topology: local, gpus: 1}
+plan: {micro_batch: 1, bucket: 4KiB}
+training: {global_batch: 8, seq_len: 16, precision: fp32, lr: 3e-3, weight_decay: 0.2, clip: 0.5, seed: 7}
+)";
+  const TokenFile tokens = alternating_tokens();
+  const std::vector<double> one = performed(scenario_from(text), kPlainSteps, tokens.path()).result.loss;
+  for (const auto& plan :
+       {split(2, {"plan.zero=1"}), split(2, {"plan.tensor=2", kSequence}), split(2, {"plan.recompute=full"}),
+        split(2, {"plan.expert=2", "plan.zero=1"}), split(2, {"plan.pipeline=2"})}) {
+    SCOPED_TRACE(testing::PrintToString(plan));
+    const std::vector<double> losses = performed(scenario_from(text, plan), kPlainSteps, tokens.path()).result.loss;
+    ASSERT_EQ(losses.size(), one.size());
+    EXPECT_LT(one.back(), 0.95 * one.front());
+    for (std::size_t s = 0; s < one.size(); ++s) EXPECT_NEAR(losses[s], one[s], 1e-4 * one[s]) << "step " << s;
+  }
+}
+
 }  // namespace
 }  // namespace rehearse::numerics

@@ -1,7 +1,7 @@
 // Plans of models whose layers attend differently, performed, against the plain GPT (plain_gpt.h, plain_experts.cpp):
 // as gpt-oss, windows in every second layer, sinks, biases of attention, router and experts, and its gated activation;
 // as Llama 4, experts in every second layer with a gated layer between, scores that multiply what goes into a token's
-// one expert, chunks, and layers that rotate nothing.
+// one expert, chunks, and layers that rotate nothing; as Nemotron 3, experts of two matrices in a latent.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -35,6 +35,16 @@ plan: {micro_batch: 1, bucket: 8KiB}
 training: {global_batch: 8, seq_len: 16, precision: fp32, lr: 1e-2, weight_decay: 0.2, clip: 0.5, seed: 3}
 )";
 
+const char* const kLatent = R"(
+rehearse: 1
+model: {family: moe, layers: 2, hidden: 24, heads: 6, kv_heads: 2, head_dim: 8, vocab: 61, max_seq_len: 18,
+        attention: flash, activation: squared_relu, experts: 6, experts_per_token: 2, expert_ffn_hidden: 20,
+        expert_latent: 10, shared_experts: 1, shared_ffn_hidden: 28, router: sigmoid, aux_loss: 0.3}
+cluster: {topology: local, gpus: 1}
+plan: {micro_batch: 1, bucket: 8KiB}
+training: {global_batch: 8, seq_len: 16, precision: fp32, lr: 1e-2, weight_decay: 0.2, clip: 0.5, seed: 3}
+)";
+
 void expect_plain_losses(const char* text, const PlainCase& c) {
   plan::Scenario scenario = scenario_from(text, c.assignments);
   scenario.purpose = plan::Purpose::perform;  // how many rows come to experts is known after routing alone
@@ -51,6 +61,12 @@ class Llama4AgainstPlain : public testing::TestWithParam<PlainCase> {};
 
 TEST_P(Llama4AgainstPlain, TwentyStepsHaveThePlainModelsLosses) {
   expect_plain_losses(kLlama4, GetParam());
+}
+
+class Nemotron3AgainstPlain : public testing::TestWithParam<PlainCase> {};
+
+TEST_P(Nemotron3AgainstPlain, TwentyStepsHaveThePlainModelsLosses) {
+  expect_plain_losses(kLatent, GetParam());
 }
 
 const std::string kSequence = "plan.sequence_parallel=true", kCapacity = "model.capacity_factor=1",
@@ -113,6 +129,33 @@ std::vector<PlainCase> llama4_cases() {
   return cases;
 }
 
+std::vector<PlainCase> latent_cases() {
+  std::vector<PlainCase> cases = both();
+  const std::vector<PlainCase> more = {
+      {"WholeTokens", {"model.expert_latent=0"}},
+      {"Gelu", {"model.activation=gelu"}},
+      {"NoShared", {"model.shared_experts=0"}},
+      {"Gated", {"model.activation=swiglu"}},
+      {"Biases", {"model.bias=true", "model.shared_experts=0"}},
+      {"WeighsInExperts", {kInExperts}},
+      {"WeighsInExpertsData", split(4, {kInExperts, "plan.expert=2", kCapacity})},
+      {"WeighsInExpertsTensorSequence", split(4, {kInExperts, "plan.expert=2", "plan.tensor=2", kSequence, kCapacity})},
+      {"WeighsInExpertsTensor", split(2, {kInExperts, "plan.tensor=2"})},
+      {"WeighsInExpertsWholeTokens", {kInExperts, "model.expert_latent=0", "model.activation=gelu"}},
+      {"OpByOpRecompute", {"plan.recompute=ops"}},
+      {"OpByOpRecomputeExpert2", split(2, {"plan.recompute=ops", "plan.expert=2", kCapacity})},
+      {"OpByOpRecomputeInExperts", split(2, {"plan.recompute=ops", kInExperts, "plan.expert=2", kCapacity})},
+      {"RecomputedActivations", {"plan.recompute_expert_activation=true"}},
+      {"Overlapped", split(2, {"plan.overlap_shared_experts=true", "plan.expert=2", kCapacity})},
+      {"GathersAndSums",
+       split(4, {"plan.expert=2", "plan.tensor=2", "plan.expert_dispatch=all_gather", "model.buffer_factor=2"})},
+      {"DualPipe", split(4, {"plan.pipeline=2", "plan.schedule=dualpipe_v", "plan.chunks=2", "model.layers=4",
+                             "plan.overlap_expert_exchange=true", "plan.expert=2", kCapacity})}};
+  cases.insert(cases.end(), more.begin(), more.end());
+  return cases;
+}
+
+INSTANTIATE_TEST_SUITE_P(Plans, Nemotron3AgainstPlain, testing::ValuesIn(latent_cases()), plain_case_name);
 INSTANTIATE_TEST_SUITE_P(Plans, OssAgainstPlain, testing::ValuesIn(oss_cases()), plain_case_name);
 INSTANTIATE_TEST_SUITE_P(Plans, Llama4AgainstPlain, testing::ValuesIn(llama4_cases()), plain_case_name);
 

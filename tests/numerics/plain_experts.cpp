@@ -1,8 +1,8 @@
 // The experts of the plain GPT, a token and an expert at a time: y = sum over a token's choices of weight *
-// down(silu(gate x) * (up x)), the weights being the chosen scores over their sum. Capacity and its order as GShard
-// (Lepikhin et al. 2020, arXiv 2006.16668, algorithm 1); the auxiliary loss as Switch Transformers (Fedus et al. 2021,
-// arXiv 2101.03961, section 2.2) have it, for several choices a token: experts * sum over experts of share of the
-// choices * mean score.
+// down(silu(gate x) * (up x)), or down(f(up x)), the weights being the chosen scores over their sum. Capacity and its
+// order as GShard (Lepikhin et al. 2020, arXiv 2006.16668, algorithm 1); the auxiliary loss as Switch Transformers
+// (Fedus et al. 2021, arXiv 2101.03961, section 2.2) have it, for several choices a token: experts * sum over experts
+// of share of the choices * mean score.
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -37,13 +37,32 @@ struct OpenAi {
   }
 };
 
-// One gated layer of width f on one row x [h]: up is [2, f, h], down [h, f]; perhaps with biases.
+// GELU's tanh form, or the square of ReLU, and its slope: apart from the plain GPT's.
 template <typename Real>
-struct Gated {
+struct Alone {
+  Real y, slope;
+  Alone(Real x, bool squared_relu) {
+    if (squared_relu) {
+      y = x > 0 ? x * x : 0, slope = x > 0 ? 2 * x : 0;
+      return;
+    }
+    const Real root = std::sqrt(Real(2) / Real(3.14159265358979323846)), u = root * (x + Real(0.044715) * x * x * x);
+    const Real t = std::tanh(u);
+    y = x / 2 * (1 + t);
+    slope = (1 + t) / 2 + x / 2 * (1 - t * t) * root * (1 + 3 * Real(0.044715) * x * x);
+  }
+};
+
+enum class Between : unsigned char { silu_gate, open_ai, gelu, squared_relu };
+
+// One layer of width f on one row x [h]: up is [2, f, h], without a gate [f, h], down [h, f]; perhaps with biases.
+template <typename Real>
+struct Layer {
   struct Weights {
     const Real *up, *down;
     const Real *up_bias = nullptr, *down_bias = nullptr;
-    bool open_ai = false;
+    Between between = Between::silu_gate;
+    bool gated() const { return between == Between::silu_gate || between == Between::open_ai; }
   };
   struct Gradients {
     Real *up, *down;
@@ -54,14 +73,20 @@ struct Gated {
   Size h, f;
   std::vector<Real> gate, value;
 
-  Gated(const Weights& weights, const Real* row, Size hidden, Size width)
+  Layer(const Weights& weights, const Real* row, Size hidden, Size width)
       : w(weights), x(row), h(hidden), f(width), gate(width, 0), value(width, 0) {
     for (Size j = 0; j < f; ++j) {
-      if (w.up_bias != nullptr) gate[j] = w.up_bias[j], value[j] = w.up_bias[f + j];
-      for (Size i = 0; i < h; ++i) gate[j] += w.up[j * h + i] * x[i], value[j] += w.up[(f + j) * h + i] * x[i];
+      if (w.up_bias != nullptr) gate[j] = w.up_bias[j];
+      for (Size i = 0; i < h; ++i) gate[j] += w.up[j * h + i] * x[i];
+      if (!w.gated()) continue;
+      if (w.up_bias != nullptr) value[j] = w.up_bias[f + j];
+      for (Size i = 0; i < h; ++i) value[j] += w.up[(f + j) * h + i] * x[i];
     }
   }
-  Real activation(Size j) const { return w.open_ai ? OpenAi<Real>(gate[j], value[j]).y : silu(gate[j]) * value[j]; }
+  Real activation(Size j) const {
+    if (!w.gated()) return Alone<Real>(gate[j], w.between == Between::squared_relu).y;
+    return w.between == Between::open_ai ? OpenAi<Real>(gate[j], value[j]).y : silu(gate[j]) * value[j];
+  }
   std::vector<Real> out() const {
     std::vector<Real> y(h, 0);
     for (Size i = 0; i < h; ++i) {
@@ -76,9 +101,16 @@ struct Gated {
     for (Size j = 0; j < f; ++j) {
       Real d = 0;
       for (Size i = 0; i < h; ++i) d += dy[i] * w.down[i * f + j], to.down[i * f + j] += dy[i] * activation(j);
+      if (!w.gated()) {
+        const Real d_up = d * Alone<Real>(gate[j], w.between == Between::squared_relu).slope;
+        if (to.up_bias != nullptr) to.up_bias[j] += d_up;
+        for (Size i = 0; i < h; ++i) to.up[j * h + i] += d_up * x[i], dx[i] += d_up * w.up[j * h + i];
+        continue;
+      }
       const OpenAi<Real> other(gate[j], value[j]);
-      const Real d_gate = d * (w.open_ai ? other.by_gate : value[j] * silu_slope(gate[j])),
-                 d_value = d * (w.open_ai ? other.by_value : silu(gate[j]));
+      const bool open_ai = w.between == Between::open_ai;
+      const Real d_gate = d * (open_ai ? other.by_gate : value[j] * silu_slope(gate[j])),
+                 d_value = d * (open_ai ? other.by_value : silu(gate[j]));
       if (to.up_bias != nullptr) to.up_bias[j] += d_gate, to.up_bias[f + j] += d_value;
       for (Size i = 0; i < h; ++i) {
         to.up[j * h + i] += d_gate * x[i], to.up[(f + j) * h + i] += d_value * x[i];
@@ -87,6 +119,30 @@ struct Gated {
     }
   }
 };
+
+Between between_of(const GptShape& shape) {
+  if (shape.ungated) return shape.squared_relu ? Between::squared_relu : Between::gelu;
+  return shape.swiglu_oai ? Between::open_ai : Between::silu_gate;
+}
+
+// y [rows, out] += x [rows, in] W^T, W [out, in].
+template <typename Real>
+void multiply(const std::vector<Real>& x, const std::vector<Real>& w, Size out, Size in, std::vector<Real>& y) {
+  for (Size t = 0; t < x.size() / in; ++t)
+    for (Size o = 0; o < out; ++o)
+      for (Size i = 0; i < in; ++i) y[t * out + o] += w[o * in + i] * x[t * in + i];
+}
+// Of dy [rows, out]: dx [rows, in] += dy W, dw += dy^T x.
+template <typename Real>
+void multiply_backward(const std::vector<Real>& dy, const std::vector<Real>& x, const std::vector<Real>& w, Size out,
+                       Size in, std::vector<Real>& dx, std::vector<Real>& dw) {
+  for (Size t = 0; t < x.size() / in; ++t)
+    for (Size o = 0; o < out; ++o)
+      for (Size i = 0; i < in; ++i) {
+        dx[t * in + i] += dy[t * out + o] * w[o * in + i];
+        dw[o * in + i] += dy[t * out + o] * x[t * in + i];
+      }
+}
 
 }  // namespace
 
@@ -206,28 +262,41 @@ auto PlainGpt<Real>::experts_forward(const Block& block, const Values& x, Expert
     }
   }
   Values up, down, y(x.size(), 0), shared_up, shared_down;
+  const bool latent = block.to_latent >= 0;
+  const Size columns = latent ? static_cast<Size>(shape_.expert_latent) : h, in = shape_.ungated ? 1 : 2;
+  trace.rows = x, trace.sums.assign(tokens * columns, 0);
+  if (latent) {
+    trace.rows.assign(tokens * columns, 0);
+    multiply(x, value(block.to_latent), columns, h, trace.rows);
+  }
   if (block.router >= 0) {
     drop(trace, static_cast<std::int64_t>(tokens));
     up = merged(block.experts_up), down = merged(block.experts_down);
   }
   if (shared > 0) shared_up = merged(block.shared_up), shared_down = merged(block.shared_down);
-  const auto add = [&](Size t, const std::vector<Real>& part, Real weight) {
-    for (Size i = 0; i < h; ++i) y[t * h + i] += weight * part[i];
+  const auto add = [](Values& to, Size t, const std::vector<Real>& part, Real weight) {
+    for (Size i = 0; i < part.size(); ++i) to[t * part.size() + i] += weight * part[i];
   };
   for (const Choice& c : trace.choices) {
     const auto t = static_cast<Size>(c.token), e = static_cast<Size>(c.expert);
     if (!c.kept) continue;
-    std::vector<Real> row(x.begin() + static_cast<std::ptrdiff_t>(t * h),
-                          x.begin() + static_cast<std::ptrdiff_t>((t + 1) * h));
+    std::vector<Real> row(trace.rows.begin() + static_cast<std::ptrdiff_t>(t * columns),
+                          trace.rows.begin() + static_cast<std::ptrdiff_t>((t + 1) * columns));
     for (Real& r : row) r *= shape_.weigh_inputs ? c.weight : 1;
-    typename Gated<Real>::Weights w{up.data() + e * 2 * f * h, down.data() + e * h * f};
+    typename Layer<Real>::Weights w{up.data() + e * in * f * columns, down.data() + e * columns * f};
     if (block.up_bias >= 0)
-      w.up_bias = value(block.up_bias).data() + e * 2 * f, w.down_bias = value(block.down_bias).data() + e * h;
-    w.open_ai = shape_.swiglu_oai;
-    add(t, Gated<Real>(w, row.data(), h, f).out(), shape_.weigh_inputs ? 1 : c.weight);
+      w.up_bias = value(block.up_bias).data() + e * in * f, w.down_bias = value(block.down_bias).data() + e * columns;
+    w.between = between_of(shape_);
+    add(trace.sums, t, Layer<Real>(w, row.data(), columns, f).out(), shape_.weigh_inputs ? 1 : c.weight);
   }
+  if (latent)
+    multiply(trace.sums, value(block.from_latent), h, columns, y);
+  else
+    y = trace.sums;
+  typename Layer<Real>::Weights of_shared{shared_up.data(), shared_down.data()};
+  if (shape_.ungated) of_shared.between = between_of(shape_);
   for (Size t = 0; t < tokens && shared > 0; ++t)
-    add(t, Gated<Real>({shared_up.data(), shared_down.data()}, x.data() + t * h, h, shared).out(), 1);
+    add(y, t, Layer<Real>(of_shared, x.data() + t * h, h, shared).out(), 1);
   return y;
 }
 
@@ -244,9 +313,20 @@ auto PlainGpt<Real>::experts_backward(const Block& block, const Values& dy, cons
   Values shared_up, shared_down;
   if (shared > 0) shared_up = merged(block.shared_up), shared_down = merged(block.shared_down);
   Values d_shared_up(shared_up.size(), 0), d_shared_down(shared_down.size(), 0);
+  const bool latent = block.to_latent >= 0;
+  const Size columns = latent ? static_cast<Size>(shape_.expert_latent) : h, in = shape_.ungated ? 1 : 2;
+  Values d_sums = dy, d_rows(tokens * columns, 0);
+  if (latent) {
+    d_sums.assign(tokens * columns, 0);
+    multiply_backward(dy, trace.sums, value(block.from_latent), h, columns, d_sums, gradient(block.from_latent));
+  }
+  typename Layer<Real>::Weights of_shared{shared_up.data(), shared_down.data()};
+  if (shape_.ungated) of_shared.between = between_of(shape_);
   for (Size t = 0; t < tokens; ++t) {
-    const std::vector<Real> d(dy.begin() + static_cast<std::ptrdiff_t>(t * h),
-                              dy.begin() + static_cast<std::ptrdiff_t>((t + 1) * h));
+    const std::vector<Real> whole(dy.begin() + static_cast<std::ptrdiff_t>(t * h),
+                                  dy.begin() + static_cast<std::ptrdiff_t>((t + 1) * h)),
+        d(d_sums.begin() + static_cast<std::ptrdiff_t>(t * columns),
+          d_sums.begin() + static_cast<std::ptrdiff_t>((t + 1) * columns));
     std::vector<Real> d_weight(top, 0);
     Real chosen = 0, mean = 0;
     for (Size k = 0; k < top && block.router >= 0; ++k) {
@@ -255,25 +335,26 @@ auto PlainGpt<Real>::experts_backward(const Block& block, const Values& dy, cons
       chosen += trace.scores[t * experts + e];
       if (!c.kept) continue;
       const Real before = shape_.weigh_inputs ? c.weight : 1, behind = shape_.weigh_inputs ? 1 : c.weight;
-      std::vector<Real> row(x.begin() + static_cast<std::ptrdiff_t>(t * h),
-                            x.begin() + static_cast<std::ptrdiff_t>((t + 1) * h)),
-          d_row(h, 0), weighted = d;
+      std::vector<Real> row(trace.rows.begin() + static_cast<std::ptrdiff_t>(t * columns),
+                            trace.rows.begin() + static_cast<std::ptrdiff_t>((t + 1) * columns)),
+          d_row(columns, 0), weighted = d;
       for (Real& r : row) r *= before;
-      typename Gated<Real>::Weights w{up.data() + e * 2 * f * h, down.data() + e * h * f};
-      typename Gated<Real>::Gradients to{d_up.data() + e * 2 * f * h, d_down.data() + e * h * f};
+      typename Layer<Real>::Weights w{up.data() + e * in * f * columns, down.data() + e * columns * f};
+      typename Layer<Real>::Gradients to{d_up.data() + e * in * f * columns, d_down.data() + e * columns * f};
       if (block.up_bias >= 0) {
-        w.up_bias = value(block.up_bias).data() + e * 2 * f, w.down_bias = value(block.down_bias).data() + e * h;
-        to.up_bias = gradient(block.up_bias).data() + e * 2 * f;
-        to.down_bias = gradient(block.down_bias).data() + e * h;
+        w.up_bias = value(block.up_bias).data() + e * in * f;
+        w.down_bias = value(block.down_bias).data() + e * columns;
+        to.up_bias = gradient(block.up_bias).data() + e * in * f;
+        to.down_bias = gradient(block.down_bias).data() + e * columns;
       }
-      w.open_ai = shape_.swiglu_oai;
-      const Gated<Real> expert(w, row.data(), h, f);
+      w.between = between_of(shape_);
+      const Layer<Real> expert(w, row.data(), columns, f);
       const std::vector<Real> y = expert.out();
       for (Real& r : weighted) r *= behind;
       expert.backward(weighted, to, d_row.data());
-      for (Size i = 0; i < h; ++i) {
+      for (Size i = 0; i < columns; ++i) {
         d_weight[k] += shape_.weigh_inputs ? d_row[i] * x[t * h + i] : d[i] * y[i];
-        dx[t * h + i] += before * d_row[i];
+        d_rows[t * columns + i] += before * d_row[i];
       }
       mean += d_weight[k] * c.weight;
     }
@@ -281,9 +362,13 @@ auto PlainGpt<Real>::experts_backward(const Block& block, const Values& dy, cons
     for (Size k = 0; k < top && block.router >= 0; ++k)
       d_scores[t * experts + static_cast<Size>(trace.choices[t * top + k].expert)] += (d_weight[k] - mean) / chosen;
     if (shared > 0)
-      Gated<Real>({shared_up.data(), shared_down.data()}, x.data() + t * h, h, shared)
-          .backward(d, {d_shared_up.data(), d_shared_down.data()}, dx.data() + t * h);
+      Layer<Real>(of_shared, x.data() + t * h, h, shared)
+          .backward(whole, {d_shared_up.data(), d_shared_down.data()}, dx.data() + t * h);
   }
+  if (latent)
+    multiply_backward(d_rows, x, value(block.to_latent), columns, h, dx, gradient(block.to_latent));
+  else
+    for (Size i = 0; i < dx.size(); ++i) dx[i] += d_rows[i];
   if (block.router >= 0) add_gradient(block.experts_up, d_up), add_gradient(block.experts_down, d_down);
   if (shared > 0) add_gradient(block.shared_up, d_shared_up), add_gradient(block.shared_down, d_shared_down);
   if (block.router < 0) return dx;

@@ -118,24 +118,29 @@ auto PlainGpt<Real>::add_block(Index l, const Initial& initial) -> Block {
   block.norm2 = shape.parallel_norms == 1 ? block.norm1 : add_norm(name + "norm2", initial);
   block.gated = shape.experts > 0;
   if (shape.experts > 0) {
-    const auto gated = [&](const std::string& of, Index count, Index f, Matrices& up, Matrices& down) {
-      up = add_matrices(of + ".up", count, 2 * f, h, shape.lora_up, initial);
-      down = add_matrices(of + ".down", count, h, f, shape.lora_down, initial);
+    const Index inputs = shape.ungated ? 1 : 2, columns = shape.expert_latent > 0 ? shape.expert_latent : h;
+    const auto layer = [&](const std::string& of, Index count, Index f, Index k, Matrices& up, Matrices& down) {
+      up = add_matrices(of + ".up", count, inputs * f, k, shape.lora_up, initial);
+      down = add_matrices(of + ".down", count, k, f, shape.lora_down, initial);
     };
     const bool routed = (l + 1) % shape.experts_every == 0;
     if (routed) {
       block.router = add(name + "experts.router.weight", shape.experts * h, initial);
+      if (shape.expert_latent > 0) {
+        block.to_latent = add(name + "experts.to_latent.weight", columns * h, initial);
+        block.from_latent = add(name + "experts.from_latent.weight", h * columns, initial);
+      }
       if (shape.bias) {
         block.router_bias = add(name + "experts.router.bias", shape.experts, initial);
-        block.up_bias = add(name + "experts.up.bias", shape.experts * 2 * shape.expert_ffn_hidden, initial);
-        block.down_bias = add(name + "experts.down.bias", shape.experts * h, initial);
+        block.up_bias = add(name + "experts.up.bias", shape.experts * inputs * shape.expert_ffn_hidden, initial);
+        block.down_bias = add(name + "experts.down.bias", shape.experts * columns, initial);
       }
-      gated(name + "experts", shape.experts, shape.expert_ffn_hidden, block.experts_up, block.experts_down);
+      layer(name + "experts", shape.experts, shape.expert_ffn_hidden, columns, block.experts_up, block.experts_down);
     } else {
-      gated(name + "mlp", 1, shape.ffn_hidden, block.shared_up, block.shared_down);
+      layer(name + "mlp", 1, shape.ffn_hidden, h, block.shared_up, block.shared_down);
     }
     if (routed && shape.shared_ffn_hidden > 0)
-      gated(name + "shared", 1, shape.shared_ffn_hidden, block.shared_up, block.shared_down);
+      layer(name + "shared", 1, shape.shared_ffn_hidden, h, block.shared_up, block.shared_down);
   } else {
     block.up = add_linear(name + "mlp.up", shape.ffn_hidden, h, initial, shape.bias || shape.mlp_bias);
     block.down = add_linear(name + "mlp.down", h, shape.ffn_hidden, initial, shape.bias || shape.mlp_bias);

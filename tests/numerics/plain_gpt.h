@@ -66,6 +66,10 @@ struct GptShape {
   // multiplies what goes into its expert.
   std::int64_t experts_every = 1;
   bool weigh_inputs = false;
+  // Of models with experts: layers of two matrices, GELU or squared_relu between them, in the place of gated ones.
+  bool ungated = false;
+  // Experts take so many columns, a product of a token, and another product of what they give is added to it (0: all).
+  std::int64_t expert_latent = 0;
   // In every nope_every-th layer nothing is rotated (0: in none); in the others tokens see none before their chunk (0:
   // there are none).
   std::int64_t nope_every = 0, chunk = 0;
@@ -153,6 +157,7 @@ class PlainGpt {
     int sinks = -1;
     int router = -1, router_bias = -1, up_bias = -1, down_bias = -1;
     Matrices experts_up, experts_down, shared_up, shared_down;
+    int to_latent = -1, from_latent = -1;
   };
   // A token's choices: which experts, with which weight, and whether they had room; of each expert how often it was
   // chosen; scores [tokens, experts].
@@ -163,6 +168,7 @@ class PlainGpt {
   };
   struct ExpertTrace {
     Values scores, loads;
+    Values rows, sums;            // what experts take and give of each token, in their latent if there is one
     std::vector<Choice> choices;  // by token, the highest score first
   };
   // What a norm and a block keep of one sequence for backward.

@@ -42,6 +42,7 @@ GptShape plain_shape(const plan::Scenario& scenario) {
   shape.expert_ffn_hidden = m.expert_ffn_hidden, shape.shared_ffn_hidden = m.shared_experts * m.shared_ffn_hidden;
   shape.expert_groups = m.expert_groups, shape.groups_per_token = m.groups_per_token;
   shape.sigmoid = m.router == model::Router::sigmoid, shape.weigh_inputs = m.weigh_expert_inputs;
+  shape.ungated = m.experts > 0 && !m.gated(), shape.expert_latent = m.expert_latent;
   shape.aux_loss = m.aux_loss, shape.capacity_factor = m.capacity_factor;
   if (m.capacity_factor > 0) shape.shards = token_shards(scenario);
   if (m.latent_attention()) {

@@ -42,6 +42,12 @@ INSTANTIATE_TEST_SUITE_P(
         "family: moe, layers: 2, experts: 4, experts_per_token: 2, expert_ffn_hidden: 24, bias: true, "
         "attention_sinks: true",
         "family: moe, layers: 2, mtp_depth: 1, experts: 4, experts_per_token: 2, expert_ffn_hidden: 24",
+        "family: moe, layers: 2, experts: 4, experts_per_token: 2, expert_ffn_hidden: 24, activation: gelu",
+        "family: moe, layers: 2, experts: 4, experts_per_token: 2, expert_ffn_hidden: 24, activation: squared_relu, "
+        "shared_experts: 1, expert_latent: 20",
+        "family: moe, layers: 4, layer_pattern: \"ME*E\", mtp_depth: 2, mtp_pattern: \"*E\", experts: 4, "
+        "experts_per_token: 2, expert_ffn_hidden: 24, activation: squared_relu, expert_latent: 20, bias: true, "
+        "mamba_heads: 8, mamba_groups: 4",
         "family: llama, layers: 6, layer_pattern: \"M-M*M-\", kv_heads: 2, ffn_hidden: 80, mamba_heads: 8, "
         "mamba_head_dim: 5, mamba_groups: 4, mamba_state: 6",
         "family: llama, layers: 4, layer_pattern: \"M-*-\", ffn_hidden: 80, bias: true, qk_norm: true, "

@@ -10,6 +10,7 @@
 #include "sim/base/check.h"
 #include "sim/base/diagnostics.h"
 #include "sim/base/interrupt.h"
+#include "sim/engine/longest_run.h"
 #include "sim/engine/simulator/deadlock.h"
 
 namespace rehearse::engine {
@@ -17,16 +18,6 @@ namespace rehearse::engine {
 namespace {
 
 constexpr std::int64_t kFirstReport = 1 << 16, kEventsPerReport = 1 << 17;
-// Half of what a Time holds: what happens next may be as far away again.
-constexpr Time kLatest = Time::from_ps(INT64_MAX / 2);
-
-[[noreturn]] void refuse_long_run() {
-  throw InputError(Diagnostic{
-      "", 0, 0, "",
-      fmt::format("the simulated time passes {}, the longest this program counts in picoseconds", format_time(kLatest)),
-      "simulate fewer --steps, or look at the costs: is a step meant to take so long?"});
-}
-
 std::size_t count_streams(const Ranks& ranks) {
   return ranks.empty() ? 0 : ranks.back().streams().last.index();
 }
@@ -83,7 +74,7 @@ Outcome Simulator::run() {
     if (clock_.empty()) break;
     REHEARSE_CHECK(std::min(clock_.next(), faults_.next()) >= clock_.now(), "the clock would run backwards");
     clock_.advance(std::min(clock_.next(), faults_.next()));
-    if (clock_.now() > kLatest) refuse_long_run();
+    require_countable(clock_.now());
     if (clock_.now() == faults_.next()) change_links();
     while (clock_.next() == clock_.now()) {
       for (const Event& event : clock_.take()) dispatch(event);

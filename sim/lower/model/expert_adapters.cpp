@@ -12,8 +12,8 @@ using program::ElementwiseFn;
 using program::GroupedPart;
 
 void ExpertBranch::declare_adapters() {
-  const std::int64_t rank = c_.scenario.training.lora_rank, e = m_.experts, h = m_.hidden, f = m_.expert_ffn_hidden;
-  const int split = c_.plan().whole_experts() ? -1 : 2;
+  const std::int64_t rank = c_.scenario.training.lora_rank, e = m_.experts, h = columns(), f = m_.expert_ffn_hidden;
+  const bool whole = c_.plan().whole_experts();
   const auto add = [&](Adapter& adapter, const std::string& what, std::int64_t in, int in_split,
                        std::vector<std::int64_t> out, int out_split) {
     const double width = 1 / std::sqrt(static_cast<double>(in));
@@ -26,8 +26,9 @@ void ExpertBranch::declare_adapters() {
     adapter.a = s_.parameters.add(s_.number, std::move(a));
     adapter.b = s_.parameters.add(s_.number, std::move(b));
   };
-  if (adapts_up()) add(up_adapter_, ".up", h, -1, {e, 2, f}, split);
-  if (adapts_down()) add(down_adapter_, ".down", f, split, {e, h}, -1);
+  const std::vector<std::int64_t> up = m_.gated() ? std::vector{e, std::int64_t{2}, f} : std::vector{e, f};
+  if (adapts_up()) add(up_adapter_, ".up", h, -1, up, whole ? -1 : m_.gated() ? 2 : 1);
+  if (adapts_down()) add(down_adapter_, ".down", f, whole ? -1 : 2, {e, h}, -1);
 }
 
 void ExpertBranch::product_in_16_bits(const std::string& name, BufferId in, ParamId weight, BufferId out,

@@ -12,7 +12,7 @@ using program::GroupedBiasPart;
 
 void ExpertBranch::declare_biases() {
   if (!m_.bias) return;
-  const std::int64_t h = m_.hidden, f = m_.expert_ffn_hidden, e = m_.experts;
+  const std::int64_t h = columns(), f = m_.expert_ffn_hidden, e = m_.experts;
   router_b_ = lower::add_bias(s_, name_ + ".router.bias", {e}, -1, true);
   const auto add = [&](const char* what, std::vector<std::int64_t> shape, int tensor_dim) {
     ParamSpec spec{name_ + what, std::move(shape), tensor_dim, program::Init::Kind::zeros, 0};
@@ -21,7 +21,8 @@ void ExpertBranch::declare_biases() {
     spec.complete = tensor_dim < 0 && c_.expert_tensor > 1;
     return s_.parameters.add(s_.number, std::move(spec));
   };
-  up_b_ = add(".up.bias", {e, 2, f}, c_.plan().whole_experts() ? -1 : 2);
+  const bool whole = c_.plan().whole_experts();
+  up_b_ = m_.gated() ? add(".up.bias", {e, 2, f}, whole ? -1 : 2) : add(".up.bias", {e, f}, whole ? -1 : 1);
   down_b_ = add(".down.bias", {e, h}, -1);
 }
 
@@ -68,11 +69,11 @@ void ExpertBranch::bias_backward(const std::string& what, BufferId dy, std::int6
 
 void ExpertBranch::bias_weights_backward(BufferId d_down) {
   if (down_b_ < 0 || !weighs_here()) return;
-  GroupedBias bias = grouped_bias("down", GroupedBiasPart::weights_backward, m_.hidden);
+  GroupedBias bias = grouped_bias("down", GroupedBiasPart::weights_backward, columns());
   std::vector<Operand> reads = with_loads({{d_down}, {s_.parameters.value(down_b_)}});
   reads.push_back({d_row_weights_});
   s_.builder.op(name_ + ".down.bias.weights", bias, c_.compute, reads, {{d_row_weights_}});
-  if (adds_each_bias(bias)) takes(eager_expert_bias_weights(bias.rows * m_.hidden, bias.groups));
+  if (adds_each_bias(bias)) takes(eager_expert_bias_weights(bias.rows * columns(), bias.groups));
 }
 
 }  // namespace rehearse::lower

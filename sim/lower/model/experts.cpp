@@ -35,11 +35,13 @@ ExpertBranch::ExpertBranch(const UnitScope& scope, const std::string& prefix, st
       exchange_(scope.context, scope.builder, name_, layer) {
   fp8_.set_row_groups(m_.experts / c_.plan().expert, [this] { return counted() ? group_loads() : -1; });
   if (m_.shared_experts > 0) shared_.emplace(scope, prefix, "shared", m_.shared_experts * m_.shared_ffn_hidden);
+  if (m_.expert_latent > 0) latent_.emplace(c_, s_.builder, s_.parameters, scope.fp8, scope.restored(), ".latent");
 }
 
 void ExpertBranch::declare_parameters() {
-  const std::int64_t h = m_.hidden, f = m_.expert_ffn_hidden, e = m_.experts;
-  ParamSpec router{name_ + ".router.weight", {e, h}, -1, program::Init::Kind::normal, kWeightScale};  // in 16 bits
+  const std::int64_t h = columns(), f = m_.expert_ffn_hidden, e = m_.experts;
+  ParamSpec router{
+      name_ + ".router.weight", {e, m_.hidden}, -1, program::Init::Kind::normal, kWeightScale};  // in 16 bits
   router.matrices = 1;
   router_w_ = s_.parameters.add(s_.number, std::move(router));
   const auto add = [&](const char* what, std::vector<std::int64_t> shape, int tensor_dim, double scale) {
@@ -47,9 +49,14 @@ void ExpertBranch::declare_parameters() {
     spec.matrices = e / c_.plan().expert * (spec.global_shape.size() == 4 ? 2 : 1);  // of this rank
     return s_.parameters.add(s_.number, std::move(spec));
   };
-  const int split = c_.plan().whole_experts() ? -1 : 2;
-  up_w_ = add(".up.weight", {e, 2, f, h}, split, kWeightScale);
-  down_w_ = add(".down.weight", {e, h, f}, split, residual_weight_scale(m_));
+  const bool whole = c_.plan().whole_experts();
+  up_w_ = m_.gated() ? add(".up.weight", {e, 2, f, h}, whole ? -1 : 2, kWeightScale)
+                     : add(".up.weight", {e, f, h}, whole ? -1 : 1, kWeightScale);
+  down_w_ = add(".down.weight", {e, h, f}, whole ? -1 : 2, residual_weight_scale(m_));
+  if (latent_) {
+    to_latent_ = {add_weight(s_, name_ + ".to_latent.weight", {h, m_.hidden}, -1, kWeightScale), h, m_.hidden};
+    from_latent_ = {add_weight(s_, name_ + ".from_latent.weight", {m_.hidden, h}, -1, kWeightScale), m_.hidden, h};
+  }
   declare_biases();
   declare_adapters();
   if (shared_) shared_->declare_parameters();
@@ -72,16 +79,17 @@ void ExpertBranch::declare_buffers(BufferId input) {
   if (exchange_.counts()) exchange_.declare_buffers(saved, s_.kept());
   if (weighs_inputs()) weighed_ = b.activation(name_ + ".weighed", c_.compute, {tokens(), m_.hidden}, Lifetime::slot);
   if (sorts_here()) {
-    brought_ = expert_activation(name_ + ".rows", m_.hidden, s_.of_product_input(saved, adapts_up()));
-    out_ = expert_activation(name_ + ".out", m_.hidden, adds_as_they_come() ? Lifetime::slot : saved);
+    brought_ = expert_activation(name_ + ".rows", columns(), s_.of_product_input(saved, adapts_up()));
+    out_ = expert_activation(name_ + ".out", columns(), adds_as_they_come() ? Lifetime::slot : saved);
     if (weighs_here()) row_weights_ = expert_activation(name_ + ".weights.rows", 1, saved, DType::f32);
   }
-  up_ = expert_activation(name_ + ".up", 2 * width(), keeps_eight_bits() ? Lifetime::slot : saved);
+  up_ = expert_activation(name_ + ".up", up_width(), keeps_eight_bits() ? Lifetime::slot : saved);
   if (keeps_eight_bits())
-    narrow_up_ = expert_activation(name_ + ".up.fp8", Fp8Format(c_).size(2 * width()), saved, Fp8Format(c_).operand);
+    narrow_up_ = expert_activation(name_ + ".up.fp8", Fp8Format(c_).size(up_width()), saved, Fp8Format(c_).operand);
   activation_ = expert_activation(name_ + ".activation", width(),
                                   remakes_activation() ? Lifetime::slot : s_.of_product_input(saved, adapts_down()));
   if (remakes_activation()) fp8_.made_again(activation_);
+  if (latent_) declare_latent();
   if (shared_) shared_->declare_buffers(input);
 }
 
@@ -101,8 +109,8 @@ Router ExpertBranch::router(RouterPart part) const {
 }
 
 Permute ExpertBranch::permute(PermutePart part) const {
-  if (gathers()) return {part, tokens() * exchange_.sources(), m_.experts_per_token, expert_rows(), m_.hidden};
-  return {part, tokens(), m_.experts_per_token, rows(), m_.hidden};
+  if (gathers()) return {part, tokens() * exchange_.sources(), m_.experts_per_token, expert_rows(), columns()};
+  return {part, tokens(), m_.experts_per_token, rows(), columns()};
 }
 
 GroupedGemm ExpertBranch::grouped(GroupedPart part, std::int64_t n, std::int64_t k) const {
@@ -206,8 +214,8 @@ BufferId ExpertBranch::as_sent(const std::string& name, BufferId rows) {
   RoleBuilder& b = s_.builder;
   const std::int64_t elements = b.buffer(rows).elements();
   const BufferId copy =
-      b.workspace(b.here(name + ".fp8"), format.operand, {elements / m_.hidden, format.size(m_.hidden)});
-  b.op(name + ".fp8_cast", Elementwise{ElementwiseFn::fp8_cast, elements, fp8_columns(c_, {m_.hidden})}, format.operand,
+      b.workspace(b.here(name + ".fp8"), format.operand, {elements / columns(), format.size(columns())});
+  b.op(name + ".fp8_cast", Elementwise{ElementwiseFn::fp8_cast, elements, fp8_columns(c_, {columns()})}, format.operand,
        {{rows}}, {{copy}});
   return copy;
 }
@@ -219,7 +227,7 @@ BufferId ExpertBranch::sorted(const std::string& name, BufferId tokens, Lifetime
   shape.cols = from.shape.back();
   BufferId to = brought_;
   if (lifetime == Lifetime::slot)
-    to = gathers() ? expert_workspace(name, m_.hidden) : b.workspace(b.here(name), from.dtype, {rows(), shape.cols});
+    to = gathers() ? expert_workspace(name, columns()) : b.workspace(b.here(name), from.dtype, {rows(), shape.cols});
   b.op((b.phase() == Phase::backward ? name_ + ".unpermute.backward" : name_ + ".permute"), shape, from.dtype,
        {{tokens}, {places()}}, {{to}});
   return to;
@@ -259,7 +267,7 @@ void ExpertBranch::activate() {
 
 void ExpertBranch::clamps_apart(bool backward) {
   if (m_.activation != model::ActivationKind::swiglu_oai || !c_.profile().clamps_apart || in_product()) return;
-  const EagerKernels clamps = eager_clamps(expert_rows() * 2 * width(), backward);
+  const EagerKernels clamps = eager_clamps(expert_rows() * up_width(), backward);
   s_.builder.takes_kernels(1 + clamps.kernels, clamps.passes);
 }
 
@@ -269,7 +277,7 @@ void ExpertBranch::restore_activation() {
   b.set_phase(Phase::recompute);
   if (narrow_up_ >= 0) {
     b.op(name_ + ".up.fp8_widen",
-         Elementwise{ElementwiseFn::fp8_widen, b.buffer(up_).elements(), fp8_columns(c_, {2 * width()})}, c_.compute,
+         Elementwise{ElementwiseFn::fp8_widen, b.buffer(up_).elements(), fp8_columns(c_, {up_width()})}, c_.compute,
          {{narrow_up_}}, {{up_}});
     if (c_.profile().fused_elementwise) b.takes_no_kernel({});
   }
@@ -281,8 +289,13 @@ void ExpertBranch::forward_to_activation(bool again) {
   RoleBuilder& b = s_.builder;
   const bool kept = again && s_.keeps_some();
   route(again);
-  const BufferId own = as_sent(name_ + ".input", weighs_inputs() ? weighed_ : input_);
-  const BufferId all = gathers() ? exchange_.gather_all(name_ + ".dispatch", own, m_.hidden) : own;
+  BufferId own = weighs_inputs() ? weighed_ : input_;
+  if (latent_) {
+    own = workspace(name_ + ".to_latent", {tokens(), columns()});
+    latent_->forward(name_ + ".to_latent", input_, to_latent_, own);
+  }
+  own = as_sent(name_ + ".input", own);
+  const BufferId all = gathers() ? exchange_.gather_all(name_ + ".dispatch", own, columns()) : own;
   const BufferId rows = sorted(name_ + ".rows", all, sorts_here() ? Lifetime::micro_batch : Lifetime::slot);
   if (weighs_here()) sort_weights();
   if (exchange_.counts() && !gathers()) {
@@ -294,11 +307,11 @@ void ExpertBranch::forward_to_activation(bool again) {
   std::function<void()> beside;
   if (overlaps_shared()) beside = [&] { shared_->forward_to_activation(again); };
   if (!sorts_here()) bring(rows, again, beside);
-  product("up", brought_, up_w_, up_, 2 * width(), m_.hidden);
-  adapter_forward("up", up_adapter_, brought_, up_, 2 * width(), m_.hidden);
+  product("up", brought_, up_w_, up_, up_width(), columns());
+  adapter_forward("up", up_adapter_, brought_, up_, up_width(), columns());
   if (narrow_up_ >= 0)
     b.op(name_ + ".up.fp8_cast",
-         Elementwise{ElementwiseFn::fp8_cast, b.buffer(up_).elements(), fp8_columns(c_, {2 * width()})},
+         Elementwise{ElementwiseFn::fp8_cast, b.buffer(up_).elements(), fp8_columns(c_, {up_width()})},
          b.buffer(narrow_up_).dtype, {{up_}}, {{narrow_up_}});
   activate();
   if (shared_ && !beside) shared_->forward_to_activation(again);
@@ -325,9 +338,9 @@ void ExpertBranch::bring(BufferId rows, bool again, const std::function<void()>&
 }
 
 void ExpertBranch::bring_back(bool again) {
-  const BufferId down = sorts_here() ? out_ : expert_workspace(name_ + ".down", m_.hidden);
-  product("down", activation_, down_w_, down, m_.hidden, width());
-  adapter_forward("down", down_adapter_, activation_, down, m_.hidden, width());
+  const BufferId down = sorts_here() ? out_ : expert_workspace(name_ + ".down", columns());
+  product("down", activation_, down_w_, down, columns(), width());
+  adapter_forward("down", down_adapter_, activation_, down, columns(), width());
   if (sorts_here()) return;
   const std::string name = name_ + ".combine";
   if (!s_.keeps_some() || !exchange_.trades()) {
@@ -339,22 +352,30 @@ void ExpertBranch::bring_back(bool again) {
   }
 }
 
-// With the weights in the experts backward reads nothing behind the activation.
+// With the weights in the experts backward reads nothing behind the activation, but for the sum of a latent's rows.
 void ExpertBranch::restore_output() {
-  if (!adds_as_they_come()) bring_back(true);
+  if (latent_ || !adds_as_they_come()) bring_back(true);
+  if (latent_) summed_rows();
 }
 
-BufferId ExpertBranch::forward_from_activation(bool again) {
+BufferId ExpertBranch::summed_rows() {
   RoleBuilder& b = s_.builder;
-  bring_back(again);
-  const BufferId of_shared = overlaps_shared() ? shared_->forward_from_activation(again) : -1;
   const Permute shape = permute(adds_as_they_come() ? PermutePart::permute_backward : PermutePart::unpermute);
-  BufferId out = workspace(name_ + ".summed", {shape.tokens, m_.hidden});
+  BufferId out = latent_ && !gathers() ? latent_sum_ : workspace(name_ + ".summed", {shape.tokens, columns()});
   std::vector<Operand> reads{{out_}, {places()}};
   if (!adds_as_they_come()) reads.push_back({weights()});
   b.op(name_ + ".unpermute", shape, c_.compute, reads, {{out}});
-  out = own_sums(name_ + ".combine", out, m_.hidden);
-  if (summed_over_tensor()) out = tp_.reduce_partial(name_ + ".summed", out, m_.hidden);
+  out = own_sums(name_ + ".combine", out, columns(), latent_ ? s_.restored() : Lifetime::slot);
+  if (summed_over_tensor()) out = tp_.reduce_partial(name_ + ".summed", out, columns());
+  if (latent_) latent_sum_ = out;
+  return out;
+}
+
+BufferId ExpertBranch::forward_from_activation(bool again) {
+  bring_back(again);
+  const BufferId of_shared = overlaps_shared() ? shared_->forward_from_activation(again) : -1;
+  BufferId out = summed_rows();
+  if (latent_) out = from_latent();
   if (!shared_) return out;
   return sum(name_ + ".with_shared", out, of_shared >= 0 ? of_shared : shared_->forward_from_activation(again));
 }
@@ -369,15 +390,16 @@ BufferId ExpertBranch::backward(BufferId out_gradient, bool input_gradient) {
   RoleBuilder& b = s_.builder;
   const bool overlaps = overlaps_shared();
   BufferId d_shared = shared_ && !overlaps ? shared_->backward(out_gradient, input_gradient) : -1;
-  BufferId d_out = adds_as_they_come() ? as_sent("d_" + name_ + ".combine", out_gradient) : out_gradient;
-  if (gathers()) d_out = exchange_.gather_all("d_" + name_ + ".combine", d_out, m_.hidden);
+  const BufferId d_sum = latent_ ? from_latent_backward(out_gradient) : out_gradient;
+  BufferId d_out = adds_as_they_come() ? as_sent("d_" + name_ + ".combine", d_sum) : d_sum;
+  if (gathers()) d_out = exchange_.gather_all("d_" + name_ + ".combine", d_out, columns());
   BufferId d_rows = -1, d_weights = -1;
   if (adds_as_they_come()) {
     d_rows = sorted("d_" + name_ + ".rows", d_out, Lifetime::slot);
   } else {
     const Permute unpermute = permute(PermutePart::unpermute_backward);
-    d_rows = gathers() ? expert_workspace("d_" + name_ + ".rows", m_.hidden)
-                       : workspace("d_" + name_ + ".rows", {rows(), m_.hidden});
+    d_rows = gathers() ? expert_workspace("d_" + name_ + ".rows", columns())
+                       : workspace("d_" + name_ + ".rows", {rows(), columns()});
     d_weights = b.workspace(b.here("d_" + name_ + ".weights"), DType::f32, {unpermute.tokens, m_.experts_per_token});
     b.op(name_ + ".unpermute.backward", unpermute, c_.compute, {{d_out}, {out_}, {places()}, {weights()}},
          {{d_rows}, {d_weights}});
@@ -393,6 +415,7 @@ BufferId ExpertBranch::backward(BufferId out_gradient, bool input_gradient) {
   of_experts = backward_experts(d_rows, input_gradient, beside, beside_back);
   if (!input_gradient) return -1;
   if (weighs_here()) of_router = backward_router(summed_weights(weights_backward(d_row_weights_)));
+  if (latent_) of_experts = to_latent_backward(of_experts);
   if (weighs_inputs()) {
     const BufferId d_weighed = of_experts;
     of_experts = workspace("d_" + name_ + ".weighed", {tokens(), m_.hidden});
@@ -452,7 +475,7 @@ BufferId ExpertBranch::product_backward(const std::string& what, ParamId weight,
 
 BufferId ExpertBranch::activation_backward(BufferId d_act) {
   RoleBuilder& b = s_.builder;
-  const BufferId d_up = expert_workspace("d_" + name_ + ".gate_up", 2 * width());
+  const BufferId d_up = expert_workspace("d_" + name_ + (m_.gated() ? ".gate_up" : ".up.out"), up_width());
   Activation shape{activation_fn(m_), true, expert_rows(), width(), !c_.profile().fused_elementwise};
   std::vector<Operand> reads{{d_act}, {up_}}, writes{{d_up}};
   shape.weighted = weighs_here();
@@ -475,15 +498,15 @@ BufferId ExpertBranch::backward_experts(BufferId d_rows, bool input_gradient, co
       sorts_here() ? d_rows : exchange_.to_experts("d_" + name_ + ".combine", d_rows, Lifetime::slot, beside);
   if (narrow_up_ >= 0 || remakes_activation()) restore_activation();
   const bool below = input_gradient || adapts_up();
-  bias_backward("down", d_down, m_.hidden);
+  bias_backward("down", d_down, columns());
   const BufferId d_act =
-      product_backward("down", down_w_, down_adapter_, d_down, activation_, m_.hidden, width(), below);
+      product_backward("down", down_w_, down_adapter_, d_down, activation_, columns(), width(), below);
   BufferId d_brought = -1;
   if (below) {
     const BufferId d_up = activation_backward(d_act);
     bias_weights_backward(d_down);
-    bias_backward("up", d_up, 2 * width());
-    d_brought = product_backward("up", up_w_, up_adapter_, d_up, brought_, 2 * width(), m_.hidden, input_gradient);
+    bias_backward("up", d_up, up_width());
+    d_brought = product_backward("up", up_w_, up_adapter_, d_up, brought_, up_width(), columns(), input_gradient);
   }
   if (!input_gradient) {
     if (beside_back) beside_back();
@@ -497,11 +520,11 @@ BufferId ExpertBranch::backward_experts(BufferId d_rows, bool input_gradient, co
     d_row_weights_ = along.to;
   }
   if (beside_back) beside_back();
-  BufferId d_input = workspace("d_" + name_ + ".tokens", {permute(PermutePart::permute_backward).tokens, m_.hidden});
+  BufferId d_input = workspace("d_" + name_ + ".tokens", {permute(PermutePart::permute_backward).tokens, columns()});
   b.op(name_ + ".permute.backward", permute(PermutePart::permute_backward), c_.compute, {{d_sorted}, {places()}},
        {{d_input}});
-  d_input = own_sums("d_" + name_ + ".dispatch", d_input, m_.hidden);
-  return summed_over_tensor() ? tp_.reduce_partial("d_" + name_ + ".tokens", d_input, m_.hidden) : d_input;
+  d_input = own_sums("d_" + name_ + ".dispatch", d_input, columns());
+  return summed_over_tensor() ? tp_.reduce_partial("d_" + name_ + ".tokens", d_input, columns()) : d_input;
 }
 
 BufferId ExpertBranch::backward_router(BufferId d_weights) {

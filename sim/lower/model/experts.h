@@ -1,7 +1,7 @@
 // The experts of a block, between its norm and its residual (Shazeer et al. 2017, arXiv 1701.06538; Lepikhin et al.
 // 2020, arXiv 2006.16668): the router's product, its choice for each token, the tokens' rows sorted by experts and
-// brought to them, the experts' gated feed-forward layers as grouped products, and the way back, where a token's rows
-// are added with their weights. Shared experts are one feed-forward layer next to them. With a capacity every expert
+// brought to them, the experts' feed-forward layers as grouped products, and the way back, where a token's rows are
+// added with their weights. Shared experts are one feed-forward layer next to them. With a capacity every expert
 // has rows for so many tokens of each rank; without, the rows are all choices, and what a rank's experts get of other
 // ranks' tokens is what the scenario says of their loads (sim/plan/expert_loads.h).
 //
@@ -11,6 +11,11 @@
 // and copies to the host, for which the first forward waited, are kept (pytorch/torchtitan@03a13843
 // torchtitan/distributed/activation_checkpoint.py, _apply_op_sac; expert_parallel.py, ExpertParallel). Shared experts
 // are as a dense layer's products (mlp.h).
+//
+// With a latent (model.expert_latent) a product makes it of each token before rows are sorted, and another makes the
+// model's width of the sum of a token's rows, both with whole weights on every rank (Megatron-Core's moe_latent_size,
+// fc1_latent_proj and fc2_latent_proj of megatron/core/transformer/moe/moe_layer.py). Router and shared experts see the
+// tokens themselves. The sum is kept, or made again with all else.
 #pragma once
 
 #include <functional>
@@ -21,6 +26,7 @@
 #include "sim/lower/model/mlp.h"
 #include "sim/lower/parallel/experts.h"
 #include "sim/lower/parallel/tensor.h"
+#include "sim/lower/parallel/whole_products.h"
 
 namespace rehearse::lower {
 
@@ -35,6 +41,7 @@ class ExpertBranch : public FeedForward {
   void declare_buffers(BufferId input) override;
   void input_made_again() override {
     if (shared_) shared_->input_made_again();
+    if (latent_) latent_->made_again(input_);
   }
   void forward_to_activation(bool again) override;
   BufferId forward_from_activation(bool again) override;
@@ -59,6 +66,10 @@ class ExpertBranch : public FeedForward {
     return counted() ? exchange_.arrived() : rows() / c_.plan().expert * exchange_.sources();
   }
   std::int64_t width() const { return m_.expert_ffn_hidden / c_.expert_tensor; }
+  // Of what the first product gives.
+  std::int64_t up_width() const { return m_.ffn_inputs() * width(); }
+  // Of the rows that experts take and give.
+  std::int64_t columns() const { return m_.expert_columns(); }
   bool balanced() const { return m_.aux_loss > 0; }
   // Without sequence parallelism every rank of a tensor group routes the same tokens, and its experts' parts of the
   // outputs are summed after.
@@ -79,8 +90,8 @@ class ExpertBranch : public FeedForward {
   }
   BufferId expert_workspace(const std::string& name, std::int64_t cols);
   // Of the tokens' rows a gradient or sum [tokens, width] that all ranks have terms of; `all` itself if none has.
-  BufferId own_sums(const std::string& name, BufferId all, std::int64_t width) {
-    return gathers() ? exchange_.scatter_sums(name, all, width) : all;
+  BufferId own_sums(const std::string& name, BufferId all, std::int64_t width, Lifetime lifetime = Lifetime::slot) {
+    return gathers() ? exchange_.scatter_sums(name, all, width, lifetime) : all;
   }
   // Low-rank adaptation (lora.h) of experts, each with an adapter of its own, whose products are grouped as the
   // experts' own are (meta-pytorch/torchtune torchtune/modules/moe/experts.py, LoRAGroupedExperts; Megatron-Bridge's
@@ -148,6 +159,13 @@ class ExpertBranch : public FeedForward {
   void bring(BufferId rows, bool again, const std::function<void()>& beside);
   // The experts' outputs as rows of this rank's tokens.
   void bring_back(bool again);
+  // [tokens, columns()], the sums of tokens' rows that came back.
+  BufferId summed_rows();
+  // Of experts in a latent: [tokens, hidden] of a sum of rows; the gradient of that sum, and of the tokens.
+  void declare_latent();
+  BufferId from_latent();
+  BufferId from_latent_backward(BufferId d_out);
+  BufferId to_latent_backward(BufferId d_latent);
   void activate();
   void restore_activation();
   BufferId activation_backward(BufferId d_act);
@@ -174,6 +192,9 @@ class ExpertBranch : public FeedForward {
   Fp8Operands fp8_;
   ExpertExchange exchange_;
   std::optional<MlpBranch> shared_;
+  std::optional<WholeProducts> latent_;
+  WholeProducts::Weight to_latent_, from_latent_;
+  BufferId latent_sum_ = -1;  // [tokens, expert_latent], which the way back to the model's width reads
   ParamId router_w_ = -1, up_w_ = -1, down_w_ = -1;
   ParamId router_b_ = -1, up_b_ = -1, down_b_ = -1;
   BufferId weighed_ = -1;  // [tokens, hidden], what is sent in the input's place where that is multiplied by scores

@@ -7,7 +7,6 @@ namespace rehearse::lower {
 
 using program::Elementwise;
 using program::ElementwiseFn;
-using program::Gemm;
 using program::LatentHeads;
 using program::StridedCopy;
 
@@ -19,29 +18,28 @@ LatentProjections::LatentProjections(const UnitScope& scope, const std::string& 
       name_(name),
       tp_(scope.context, scope.builder, scope.parameters, scope.fp8, scope.restored()),
       down_(scope.context, scope.builder, scope.parameters, scope.fp8, scope.restored(), ".down"),
-      down_lora_(scope.context, scope.builder, scope.parameters, scope.restored()),
       q_norm_(NormLayer::within_branch(scope.context, scope.builder, scope.parameters, name + ".q_norm",
                                        scope.context.model().q_lora_rank)),
       kv_norm_(NormLayer::within_branch(scope.context, scope.builder, scope.parameters, name + ".kv_norm",
                                         scope.context.model().kv_lora_rank)) {}
 
-ParamId LatentProjections::add_down(const std::string& name, std::int64_t width) {
+WholeProducts::Weight LatentProjections::add_down(const std::string& name, std::int64_t width) {
   const ParamSpec spec = weight_spec(s_, name + ".weight", {width, m_.hidden}, -1, kWeightScale);
   const ParamId weight = s_.parameters.add(s_.number, spec);
-  if (adapts()) down_lora_.add(s_.number, name, weight, spec);
-  return weight;
+  if (adapts()) down_.add_adapter(s_.number, name, weight, spec);
+  return {weight, width, m_.hidden};
 }
 
 // The global shapes of what is split keep together what one rank must hold together: a head.
 void LatentProjections::declare_parameters() {
   if (queries_from_latent()) {
-    q_down_w_ = add_down(name_ + ".q_down", m_.q_lora_rank);
+    q_down_ = add_down(name_ + ".q_down", m_.q_lora_rank);
     q_norm_.declare_parameters(s_.number);
   }
   q_up_w_ = add_product(s_, tp_, name_ + (queries_from_latent() ? ".q_up" : ".q"),
                         {m_.heads, m_.head_dim, queries_from_latent() ? m_.q_lora_rank : m_.hidden}, 0, kWeightScale,
                         adapts());
-  kv_down_w_ = add_down(name_ + ".kv_down", down_width());
+  kv_down_ = add_down(name_ + ".kv_down", down_width());
   kv_norm_.declare_parameters(s_.number);
   kv_up_w_ = add_product(s_, tp_, name_ + ".kv_up", {m_.heads, m_.qk_nope_head_dim + m_.v_head_dim, m_.kv_lora_rank}, 0,
                          kWeightScale, adapts());
@@ -80,21 +78,6 @@ BufferId LatentProjections::workspace(const std::string& name, std::int64_t rows
   return s_.builder.workspace(s_.builder.here(name), c_.compute, {rows, width});
 }
 
-void LatentProjections::product_down(const std::string& name, ParamId weight, BufferId out, std::int64_t width) {
-  s_.parameters.cast_weight(weight);
-  Gemm gemm{c_.local_tokens, width, m_.hidden, 1};
-  gemm.transpose_b = true;
-  if (!down_.on()) {
-    s_.builder.op(name + ".forward", gemm, c_.compute, {{input_}, {s_.parameters.value(weight)}}, {{out}});
-    down_lora_.forward(name, weight, input_, out);
-    return;
-  }
-  const BufferId in = down_.input(name, input_, false, m_.hidden);
-  std::vector<Operand> reads{{in}, {s_.parameters.fp8_row(weight)}};
-  s_.parameters.fp8_scales().of_product(reads);
-  s_.builder.op(name + ".forward", gemm, s_.builder.buffer(in).dtype, reads, {{out}});
-}
-
 void LatentProjections::copy_columns(const std::string& name, BufferId from, BufferId to, std::int64_t first,
                                      std::int64_t width, bool apart) {
   const program::Strides inside{down_width(), 0, first}, alone{width, 0, 0};
@@ -103,13 +86,13 @@ void LatentProjections::copy_columns(const std::string& name, BufferId from, Buf
 }
 
 void LatentProjections::queries_down() {
-  if (queries_from_latent()) product_down(name_ + ".q_down", q_down_w_, q_latent_, m_.q_lora_rank);
+  if (queries_from_latent()) down_.forward(name_ + ".q_down", input_, q_down_, q_latent_);
 }
 
 // The latent, and the columns that all heads' keys share.
 void LatentProjections::keys_values_down() {
   const BufferId down = workspace(name_ + ".kv_down", c_.local_tokens, down_width());
-  product_down(name_ + ".kv_down", kv_down_w_, down, down_width());
+  down_.forward(name_ + ".kv_down", input_, kv_down_, down);
   copy_columns(name_ + ".kv_latent", down, kv_latent_, 0, m_.kv_lora_rank, true);
   copy_columns(name_ + ".k_rope", down, k_rope_, m_.kv_lora_rank, m_.qk_rope_head_dim, true);
 }
@@ -174,42 +157,12 @@ void LatentProjections::rotates_apart(bool backward) {
   s_.builder.takes_kernels(1, keys.passes);
 }
 
-BufferId LatentProjections::down_backward(const std::string& name, BufferId d_out, ParamId weight, std::int64_t width,
-                                          bool input_gradient) {
-  const BufferId d_input = input_gradient ? workspace("d_" + name + ".input", c_.local_tokens, m_.hidden) : -1;
-  Fp8Operands::Pair out{d_out, d_out};
-  BufferId by_columns = s_.parameters.value(weight);
-  if (down_.on()) {
-    out = down_.gradient("d_" + name + ".out", d_out, false, width);
-    down_.keep_input(input_);
-    by_columns = s_.parameters.fp8_column(weight);
-  }
-  if (input_gradient) {
-    std::vector<Operand> reads{{out.row}, {by_columns}};
-    s_.parameters.fp8_scales().of_product(reads);
-    s_.builder.op(name + ".backward_input", Gemm{c_.local_tokens, m_.hidden, width, 1},
-                  down_.on() ? s_.builder.buffer(out.row).dtype : c_.compute, reads, {{d_input}});
-  }
-  down_lora_.backward(name, weight, d_out, d_input);
-  s_.builder.weight_part([&] {
-    Gemm gemm{width, m_.hidden, c_.local_tokens, 1};
-    gemm.transpose_a = true;
-    BufferId in = input_;
-    if (down_.on())
-      in = down_.by_columns(name + ".input", in, false, down_.kept_input(name + ".input", in, false, m_.hidden));
-    s_.parameters.weight_gradient(weight, name + ".backward_weight", gemm, out.column, in);
-    s_.parameters.gradient_done(weight);
-    down_lora_.weight_gradients(name, weight, input_);
-  });
-  return d_input;
-}
-
 BufferId LatentProjections::queries_backward(BufferId d_q, bool input_gradient) {
   if (!queries_from_latent())
     return tp_.column_backward(name_ + ".q", d_q, input_, q_up_w_, -1, query_width(), m_.hidden, input_gradient);
   const BufferId d_normed =
       tp_.column_backward(name_ + ".q_up", d_q, q_norm_.out(), q_up_w_, -1, query_width(), m_.q_lora_rank);
-  return down_backward(name_ + ".q_down", q_norm_.backward(d_normed, -1), q_down_w_, m_.q_lora_rank, input_gradient);
+  return down_.backward(name_ + ".q_down", q_norm_.backward(d_normed, -1), input_, q_down_, input_gradient);
 }
 
 BufferId LatentProjections::keys_values_backward(BufferId d_kv, BufferId d_k_rope, bool input_gradient) {
@@ -221,7 +174,7 @@ BufferId LatentProjections::keys_values_backward(BufferId d_kv, BufferId d_k_rop
   const BufferId d_down = workspace("d_" + name_ + ".kv_down", c_.local_tokens, down_width());
   copy_columns("d_" + name_ + ".kv_latent", d_latent, d_down, 0, rank, false);
   copy_columns("d_" + name_ + ".k_rope", d_own_rope, d_down, rank, rope, false);
-  return down_backward(name_ + ".kv_down", d_down, kv_down_w_, down_width(), input_gradient);
+  return down_.backward(name_ + ".kv_down", d_down, input_, kv_down_, input_gradient);
 }
 
 BufferId LatentProjections::backward(BufferId d_qkv, bool input_gradient) {

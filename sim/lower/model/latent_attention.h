@@ -26,6 +26,7 @@
 #include "sim/lower/model/norm.h"
 #include "sim/lower/model/unit.h"
 #include "sim/lower/parallel/tensor.h"
+#include "sim/lower/parallel/whole_products.h"
 
 namespace rehearse::lower {
 
@@ -59,7 +60,7 @@ class LatentProjections {
  private:
   // Each of its products has an adapter then (lora.h), as with Hugging Face's peft and target_modules all-linear.
   bool adapts() const { return c_.adapts(&model::Adapters::qkv); }
-  ParamId add_down(const std::string& name, std::int64_t width);
+  WholeProducts::Weight add_down(const std::string& name, std::int64_t width);
   std::int64_t query_width() const { return m_.heads * m_.head_dim / c_.tensor; }
   std::int64_t key_value_width() const { return m_.heads * (m_.qk_nope_head_dim + m_.v_head_dim) / c_.tensor; }
   std::int64_t down_width() const { return m_.kv_lora_rank + m_.qk_rope_head_dim; }
@@ -67,10 +68,6 @@ class LatentProjections {
   // The kernels that rotate and copy in the place of what was added last, where they are not one.
   void rotates_apart(bool backward);
   BufferId workspace(const std::string& name, std::int64_t rows, std::int64_t width);
-  // On this rank's rows, with the whole weight.
-  void product_down(const std::string& name, ParamId weight, BufferId out, std::int64_t width);
-  BufferId down_backward(const std::string& name, BufferId d_out, ParamId weight, std::int64_t width,
-                         bool input_gradient);
   // Between [rows, down_width] and its columns from `first` on, apart.
   void copy_columns(const std::string& name, BufferId from, BufferId to, std::int64_t first, std::int64_t width,
                     bool apart);
@@ -88,10 +85,10 @@ class LatentProjections {
   const model::Model& m_;
   std::string prefix_, name_;
   TensorParallel tp_;
-  Fp8Operands down_;  // of the products with whole weights
-  LoraAdapters down_lora_;
+  WholeProducts down_;
   NormLayer q_norm_, kv_norm_;
-  ParamId q_down_w_ = -1, q_up_w_ = -1, kv_down_w_ = -1, kv_up_w_ = -1;
+  WholeProducts::Weight q_down_, kv_down_;
+  ParamId q_up_w_ = -1, kv_up_w_ = -1;
   BufferId input_ = -1, q_latent_ = -1, kv_latent_ = -1, k_rope_ = -1;
   BufferId q_ = -1, kv_ = -1;  // queries, keys and values not rotated, where they are kept
   bool traded_ = false;

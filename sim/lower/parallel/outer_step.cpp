@@ -1,5 +1,5 @@
 // The end of a round of local steps (plan.local_steps), which is a body of its own behind the optimizer's, run in every
-// so-manieth step. Until then each worker - the ranks that differ from it in no replica coordinate - has stepped by the
+// n-th step. Until then each worker - the ranks that differ from it in no replica coordinate - has stepped by the
 // mean of its own gradients; buckets are those of gradients. Of each bucket of n parameters a rank makes its part, of
 // n / r where r ranks of a worker hold the same, one with those of the other workers:
 //

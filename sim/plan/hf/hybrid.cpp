@@ -7,10 +7,10 @@ namespace rehearse::plan::hf {
 namespace {
 
 // By letters, or by a word for each layer.
-std::string pattern_of(Config& c) {
-  const std::vector<std::string> words = c.words("layers_block_type");
-  if (words.empty()) return c.text("hybrid_override_pattern", "");
-  c.no_matter({"hybrid_override_pattern"}, "layers_block_type says it");
+std::string pattern_of(Config& c, const char* by_words, const char* by_letters) {
+  const std::vector<std::string> words = c.words(by_words);
+  if (words.empty()) return c.text(by_letters, "");
+  c.no_matter({by_letters}, fmt::format("{} says it", by_words));
   std::string pattern;
   for (const std::string& word : words) {
     const char letter = word == "mamba"       ? 'M'
@@ -19,7 +19,7 @@ std::string pattern_of(Config& c) {
                         : word == "moe"       ? 'E'
                                               : '?';
     if (letter == '?') {
-      c.refuse("layers_block_type", fmt::format("'{}', expected mamba, attention, mlp or moe", word));
+      c.refuse(by_words, fmt::format("'{}', expected mamba, attention, mlp or moe", word));
       return "";
     }
     pattern += letter;
@@ -40,7 +40,7 @@ void mixers(Config& c) {
 }  // namespace
 
 void nemotron_h(Config& c) {
-  const std::string pattern = pattern_of(c);
+  const std::string pattern = pattern_of(c, "layers_block_type", "hybrid_override_pattern");
   const bool experts = pattern.find('E') != std::string::npos;
   widths(c, experts ? "moe" : "llama", 4096);
   c.put("layer_pattern", pattern, c.has("layers_block_type") ? "layers_block_type" : "hybrid_override_pattern");
@@ -69,17 +69,21 @@ void nemotron_h(Config& c) {
     c.shape_or("n_group", "expert_groups", 1);
     c.shape_or("topk_group", "groups_per_token", 1);
     c.put("router", "sigmoid", "model_type");
-    if (c.given("moe_latent_size"))
-      c.refuse("moe_latent_size", "experts of a latent narrower than the model are not available yet");
+    if (c.given("moe_latent_size")) c.shape("moe_latent_size", "expert_latent");
     c.left_out_of_kind("the routers' biases, one number an expert, which no gradient trains");
     c.no_matter({"norm_topk_prob", "routed_scaling_factor"}, kValues);
   }
   for (const char* biased : {"use_bias", "mamba_proj_bias", "attention_bias", "mlp_bias"})
     c.require(biased, false, false, "biases of products are not available for nemotron_h");
   tied(c, false);
-  if (c.integer("num_nextn_predict_layers", 0) > 0)
-    c.left_out("num_nextn_predict_layers", "modules of multi-token prediction of layers of one branch");
-  c.no_matter({"mtp_hybrid_override_pattern", "mtp_layers_block_type"}, "of multi-token prediction");
+  if (c.integer("num_nextn_predict_layers", 0) > 0) {
+    c.count_or("num_nextn_predict_layers", "mtp_depth", 0);
+    const bool words = c.has("mtp_layers_block_type");
+    c.put("mtp_pattern", pattern_of(c, "mtp_layers_block_type", "mtp_hybrid_override_pattern"),
+          words ? "mtp_layers_block_type" : "mtp_hybrid_override_pattern");
+  } else {
+    c.no_matter({"mtp_hybrid_override_pattern", "mtp_layers_block_type"}, "there are no modules");
+  }
   c.no_matter({"expand"}, "mamba_num_heads and mamba_head_dim say it");
   c.no_matter({"mamba_hidden_act"}, "models of this kind have one");
   c.no_matter({"residual_in_fp32"}, "the scenario's precision says it");

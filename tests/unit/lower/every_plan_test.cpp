@@ -142,6 +142,26 @@ TEST_P(EveryPlan, OfFp16IsSound) {
                         set("training.grad_dtype", dtype), set("training.reduce_dtype", "fp16")});
 }
 
+// As Nemotron 3 has them.
+TEST_P(EveryPlan, OfExpertsInALatentIsSound) {
+  const Sizes s = GetParam();
+  const std::string text =
+      "rehearse: 1\nmodel: {family: moe, layers: 10, layer_pattern: \"ME*EMEM*ME\", hidden: 64, heads: 8, vocab: 100, "
+      "max_seq_len: 32, activation: squared_relu, experts: 8, experts_per_token: 2, expert_ffn_hidden: 24, "
+      "expert_latent: 16, shared_experts: 1, mtp_depth: 2, mtp_pattern: \"*E\", mamba_heads: 8, mamba_head_dim: 8, "
+      "mamba_groups: 4, mamba_state: 6, mamba_chunk: 8}\n";
+  for (const char* framework : {"rehearse", "megatron-core"})
+    for (const char* zero : {"0", "1", "3"})
+      for (const char* recompute : {"none", "full", "ops"})
+        for (const char* precision : {"bf16", "fp8"})
+          expect_sound(text,
+                       {set("plan.tensor", std::to_string(s.tensor)), set("plan.pipeline", std::to_string(s.pipeline)),
+                        set("cluster.gpus", std::to_string(s.tensor * s.pipeline * s.data)),
+                        set("plan.sequence_parallel", s.tensor > 1 ? "true" : "false"), set("framework", framework),
+                        set("plan.zero", zero), set("plan.recompute", recompute), set("training.precision", precision),
+                        set("training.global_batch", std::to_string(s.data * 3))});
+}
+
 TEST_P(EveryPlan, OfLayersOfOneBranchIsSound) {
   const Sizes s = GetParam();
   const std::string dense =

@@ -132,9 +132,9 @@ std::string dump(const Scenario& s) {
   for (const model::Layer& l : m.layer_list)
     out += fmt::format(" ({} {} {} {} {} {} {} {} {} {})", static_cast<int>(l.kind), l.width, l.kernel, l.stride, l.pad,
                        l.bias, l.rate, l.body.size(), l.shortcut.size(), l.groups);
-  out += fmt::format(" | {} {} {} {} {} {} {} {} {}", m.experts, m.experts_per_token, m.expert_ffn_hidden,
-                     m.shared_experts, m.shared_ffn_hidden, m.dense_layers, static_cast<int>(m.router), m.aux_loss,
-                     m.capacity_factor);
+  out += fmt::format(" | {} {} {} {} {} {} {} {} {} {}", m.expert_latent, m.experts, m.experts_per_token,
+                     m.expert_ffn_hidden, m.shared_experts, m.shared_ffn_hidden, m.dense_layers,
+                     static_cast<int>(m.router), m.aux_loss, m.capacity_factor);
   out += fmt::format(" | {} {} {} {} {}", m.kv_lora_rank, m.q_lora_rank, m.qk_nope_head_dim, m.qk_rope_head_dim,
                      m.v_head_dim);
   out += fmt::format(" | {} {} {}", m.mlp_bias, m.head_bias, m.embedding_norm);
@@ -154,7 +154,7 @@ std::string dump(const Scenario& s) {
   out += fmt::format(" {} {} {} {} {}", static_cast<int>(m.routing), m.routing_exponent,
                      static_cast<int>(m.routing_per), m.buffer_factor,
                      fmt::join(m.routing_table.empty() ? std::vector<double>{} : m.routing_table.front(), ","));
-  out += fmt::format(" {} {}", m.mtp_depth, m.mtp_loss_weight);
+  out += fmt::format(" {} {} {}", m.mtp_depth, m.mtp_loss_weight, m.mtp_pattern);
   out += fmt::format(" | {} {} {} {}", s.cluster.topology, s.cluster.gpus, s.cluster.threads_per_rank,
                      rehearse::text_of(s.cluster.headroom));
   for (const auto& [key, value] : s.cluster.overrides) out += " " + key + "=" + value;

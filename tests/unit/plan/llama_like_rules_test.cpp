@@ -69,7 +69,9 @@ TEST(LlamaLikeRules, LayersOfOneBranch) {
   EXPECT_TRUE(has(only("mamba_state: 64"), "model.mamba_state: has no meaning without a mixer"));
   EXPECT_TRUE(has(only_hybrid("post_norms: true"), "model.post_norms: norms behind the branches"));
   EXPECT_TRUE(has(only_hybrid("parallel_block: one_norm"), "model.parallel_block: layers of layer_pattern have one"));
-  EXPECT_TRUE(has(only_hybrid("mtp_depth: 1"), "model.mtp_depth: a module of multi-token prediction is a block"));
+  EXPECT_TRUE(has(only_hybrid("mtp_depth: 1"), "model.mtp_pattern: required key is missing"));
+  EXPECT_TRUE(has(only_hybrid("mtp_pattern: \"*\""), "model.mtp_pattern: has no meaning without multi-token"));
+  EXPECT_TRUE(has(only_hybrid("mtp_depth: 1, mtp_pattern: \"*E\""), "model.mtp_pattern: 'E' is no kind of layer"));
   EXPECT_TRUE(has(only_hybrid("", "cluster: {topology: dgx-a100, gpus: 2}\nplan: {context: 2}\n"),
                   "plan.context: context = 2: a mixer's states pass from token to token"));
   EXPECT_TRUE(has(only_hybrid("", "training: {documents: fixed, document_length: 16}\n"),
