@@ -266,14 +266,21 @@ void take_ds_schedule(Taken& taken) {
                     plan::kCosineEnd, end.value_or(kUsualEnd), end ? "" : ", DeepSpeed's default"));
 }
 
+constexpr std::string_view kAdams[] = {"Adam", "AdamW", "adam", "adamw", "FusedAdam", "DeepSpeedCPUAdam", "CPUAdam"};
+
 void take_ds_optimizer(Taken& taken) {
   taken.row({"training.clip", "gradient_clipping", Mapped::number});
   if (const auto type = taken.text("optimizer.type")) {
     const Setting* at = taken.find("optimizer.type");
-    const bool sgd = *type == "SGD" || *type == "sgd", lamb = *type == "Lamb" || *type == "lamb";
-    if (!sgd && !lamb && type->find("dam") == std::string::npos)
+    const bool sgd = *type == "SGD" || *type == "sgd", lamb = *type == "Lamb" || *type == "lamb",
+               muon = *type == "Muon" || *type == "muon";
+    const bool adam = std::find(std::begin(kAdams), std::end(kAdams), *type) != std::end(kAdams);
+    if (type->starts_with("OneBit") || type->starts_with("ZeroOne"))
+      taken.not_modelled(fmt::format("optimizer.type {}: gradients in few bits (plan.gradient_compression has others)",
+                                     one_line(*type)));
+    else if (!sgd && !lamb && !muon && !adam)
       taken.assume(fmt::format("adamw, not {}, which no key has", one_line(*type)));
-    taken.put("training.optimizer", sgd ? "sgd" : lamb ? "lamb" : "adamw", at);
+    taken.put("training.optimizer", sgd ? "sgd" : lamb ? "lamb" : muon ? "muon" : "adamw", at);
     if (sgd) taken.row({"training.momentum", "optimizer.params.momentum", Mapped::number});
   }
   taken.row({"training.lr", "optimizer.params.lr", Mapped::number});

@@ -85,6 +85,12 @@ class Taken {
   std::optional<std::string> text(std::string_view key);
   bool flag(std::string_view key);
 
+  // What a preset that the file's model is taken from has (`hints.model`); nothing of a model that the file describes.
+  void know_preset(const ImportHints& hints);
+  // Of the file's own options or the preset.
+  bool has_experts() { return has("num-experts") || preset_experts_; }
+  bool has_latents() { return flag("multi-latent-attention") || preset_latents_; }
+
   // A key of the scenario, with the value as a file would say it; `from`: what says so, nullptr: nothing in the file.
   void put(std::string_view key, std::string value, const Setting* from);
   // A key of the model that is not its preset's.
@@ -114,6 +120,7 @@ class Taken {
     return (s.key.starts_with("NCCL_") || s.key.starts_with("NVTE_") ? "" : prefix_) + s.key;
   }
   std::string file_, prefix_;
+  bool preset_experts_ = false, preset_latents_ = false;
   std::vector<Setting> settings_;
   std::set<const Setting*> used_;
   std::set<std::string, std::less<>> asked_;  // names that settings could have had

@@ -59,6 +59,22 @@ std::string refusal_of_gpudirect(const std::string& topology, const std::string&
 
 }  // namespace
 
+void Taken::know_preset(const ImportHints& hints) {
+  if (hints.model.empty() || (hints.data_root.empty() && !names_file(hints.model))) return;
+  try {
+    Diagnostics unheard;
+    const Document document = Document::from_file(
+        names_file(hints.model) ? hints.model
+                                : fmt::format("{}/scenarios/models/{}.yaml", hints.data_root, hints.model),
+        unheard);
+    const Node root = document.root();
+    if (root.kind() != Node::Kind::mapping) return;
+    preset_experts_ = root.has("experts"), preset_latents_ = root.has("kv_lora_rank");
+  } catch (const InputError&) {
+    return;  // whoever reads the scenario tells
+  }
+}
+
 void Taken::drop_gpudirect_where_refused(const std::string& topology, const std::string& data_root) {
   const std::string key = "cluster.gpudirect", value = value_of(key);
   if (value.empty()) return;
@@ -141,7 +157,8 @@ Imported Taken::finish(std::string format, const ImportHints& hints, std::string
     out += "model:\n";
     for (const plan::Key& key : plan::keys())
       if (const auto found = keys_.find(std::string(key.path)); found != keys_.end() && of_model(found->first))
-        out += fmt::format("  {}: {}\n", key.path.substr(6), found->second);
+        out += fmt::format("  {}: {}\n", key.path.substr(6),
+                           key.type == plan::KeyType::text ? yaml_quoted(found->second) : found->second);
   }
   out += fmt::format("framework: {}\ncluster:\n  topology: {}\n", framework, yaml_quoted(cluster));
   for (const char* section : {"cluster", "plan", "training"}) {

@@ -244,10 +244,9 @@ std::string argument_lines(const std::vector<Argument>& list) {
   std::string out;
   for (const Argument& a : list) {
     const bool quotes = a.value.find_first_of("()|*[]+ ") != std::string::npos && a.flag != "recompute-modules";
-    out += fmt::format("  --{}{}\n", a.flag,
-                       a.value.empty() ? ""
-                       : quotes        ? fmt::format(" '{}'", a.value)
-                                       : " " + a.value);
+    // A value that begins with - is none to argparse, but behind =.
+    const char* gap = a.value.empty() ? "" : a.value.starts_with('-') ? "=" : " ";
+    out += fmt::format("  --{}{}{}\n", a.flag, gap, quotes ? fmt::format("'{}'", a.value) : a.value);
   }
   return out;
 }

@@ -393,6 +393,8 @@ void take_megatron_model(Taken& taken) {
     return;
   }
   for (const FieldRow& row : megatron_model_rows()) taken.row(row);
+  if (taken.flag("use-rotary-position-embeddings") && !taken.has("position-embedding-type"))
+    taken.put("model.position", "rope", taken.find("use-rotary-position-embeddings"));
   const bool experts = taken.has("num-experts"), oai = taken.flag("quick-geglu"), swiglu = taken.flag("swiglu") || oai;
   const bool relu = taken.flag("squared-relu"), latent = taken.flag("multi-latent-attention");
   const auto number_of = [&](const char* key) {

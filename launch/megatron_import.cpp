@@ -112,6 +112,11 @@ void take_schedule(Taken& taken) {
   }
   const auto first = taken.integer("decoder-first-pipeline-num-layers");
   const auto last = taken.integer("decoder-last-pipeline-num-layers");
+  if ((first || last) && stages > 1 && chunks > 1)
+    taken.not_modelled(
+        "--decoder-first-pipeline-num-layers and --decoder-last-pipeline-num-layers with several chunks a stage: "
+        "layers "
+        "are spread evenly (plan.layers_per_stage says another split)");
   if ((first || last) && stages > 1 && chunks == 1) {
     const Setting* at = taken.find(first ? "decoder-first-pipeline-num-layers" : "decoder-last-pipeline-num-layers");
     const std::int64_t all = taken.integer("num-layers").value_or(0);
@@ -203,7 +208,7 @@ void take_recompute(Taken& taken) {
       for (const std::string& one : modules->values) {
         if (one == "core_attn")
           core = true;
-        else if (one == "layernorm" && !taken.has("num-experts") && !taken.has("multi-latent-attention"))
+        else if (one == "layernorm" && !taken.has_experts() && !taken.has_latents())
           taken.ignore("--recompute-modules layernorm: norms of dense layers are inside the products behind them");
         else if (const auto found = known.find(one); found != known.end())
           keys.push_back(found->second);
@@ -329,6 +334,12 @@ void take_expert_plan(Taken& taken) {
   taken.find("moe-flex-dispatcher-backend");
   if (kind == "flex" && deep) taken.put("plan.expert_dispatch", "forwarding", taken.find("moe-token-dispatcher-type"));
   if (kind == "allgather") taken.put("plan.expert_dispatch", "all_gather", taken.find("moe-token-dispatcher-type"));
+  // Its default; a capacity needs all-to-all (megatron/core/transformer/transformer_config.py).
+  if (kind.empty() && taken.has("num-experts") && taken.integer("expert-model-parallel-size").value_or(1) > 1 &&
+      !taken.has("moe-expert-capacity-factor")) {
+    taken.put("plan.expert_dispatch", "all_gather", nullptr);
+    taken.assume("moe-token-dispatcher-type allgather, Megatron-LM's default");
+  }
   taken.flag("moe-grouped-gemm");
   const auto split = taken.integer("expert-tensor-parallel-size");
   const std::int64_t tensor = taken.integer("tensor-model-parallel-size").value_or(1);
@@ -350,7 +361,7 @@ void take_fused_experts(Taken& taken) {
   taken.find("NVTE_ALLOW_NONDETERMINISTIC_ALGO");
   if (!operations || !kernel) return;
   const Setting* at = taken.find("use-transformer-engine-op-fuser");
-  if (taken.has("num-experts") && taken.value_of("training.fp8_recipe") == "mxfp8")
+  if (taken.has_experts() && taken.value_of("training.fp8_recipe") == "mxfp8")
     taken.put("plan.fused_experts", "true", at);
   else
     taken.ignore("NVTE_CUTEDSL_FUSED_GROUPED_MLP: the kernel is of experts in mxfp8");
@@ -384,7 +395,7 @@ void take_megatron_plan(Taken& taken) {
   take_expert_plan(taken);
   take_fused_experts(taken);
   take_cuda_graphs(taken);
-  if (taken.flag("multi-latent-attention")) {
+  if (taken.has_latents()) {
     const bool apart = taken.flag("no-rope-fusion"), fused = taken.flag("enable-experimental") && !apart;
     if (apart || fused)
       taken.put("plan.fused_latent_rope", fused ? "true" : "false",
@@ -439,6 +450,7 @@ void refuse_unnamed_mixers(Taken& taken, const formats::ShellScript& script) {
 
 Imported import_megatron(const std::string& file, const formats::ShellScript& script, const ImportHints& hints) {
   Taken taken(file, settings_of(script), "--");
+  taken.know_preset(hints);
   take_ranks(taken, hints, starts_deepspeed(script));
   if (hints.model.empty()) {
     refuse_unnamed_mixers(taken, script);
@@ -452,7 +464,9 @@ Imported import_megatron(const std::string& file, const formats::ShellScript& sc
   take_optimizer(taken);
   pinned_collectives(taken);
   for (const std::string& line : script.passed_over) taken.ignore(one_line(line));
-  for (const char* flag : {"use-mcore-models", "transformer-impl"}) taken.find(flag);
+  taken.find("use-mcore-models");
+  if (taken.text("transformer-impl").value_or("transformer_engine") == "local")
+    taken.not_modelled("--transformer-impl local: kernels are Transformer Engine's here");
   return taken.finish("megatron", hints, kMegatronProfile);
 }
 

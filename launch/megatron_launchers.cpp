@@ -197,6 +197,10 @@ Exported export_pytorchjob(const plan::Scenario& s, std::int64_t gpus_a_node) {
     trainer.insert(at, ",");
   pod += fmt::format("              command: [torchrun, {}, --use-mcore-models]\n              args:\n", trainer);
   for (const Argument& a : all) {
+    if (a.value.starts_with('-')) {
+      pod += fmt::format("                - '--{}={}'\n", a.flag, a.value);
+      continue;
+    }
     pod += fmt::format("                - '--{}'\n", a.flag);
     for (std::size_t at = 0; at < a.value.size();) {
       const bool several = a.flag == "recompute-modules";

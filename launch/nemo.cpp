@@ -92,61 +92,70 @@ bool known_section(std::string_view section) {
   return std::find(std::begin(kSections), std::end(kSections), section) != std::end(kSections);
 }
 
-// A recipe's model as a preset of scenarios/models; "llama31_405b" is llama3.1-405b.
-const NemoWords& recipe_models() {
-  static const NemoWords all = {
-      {"llama2_7b", "llama2-7b"},
-      {"llama2_13b", "llama2-13b"},
-      {"llama2_70b", "llama2-70b"},
-      {"llama3_8b", "llama3-8b"},
-      {"llama3_8b_16k", "llama3-8b"},
-      {"llama3_8b_64k", "llama3-8b"},
-      {"llama3_8b_128k", "llama3-8b"},
-      {"llama3_70b", "llama3-70b"},
-      {"llama3_70b_16k", "llama3-70b"},
-      {"llama3_70b_64k", "llama3-70b"},
-      {"llama31_8b", "llama3.1-8b"},
-      {"llama31_70b", "llama3.1-70b"},
-      {"llama31_405b", "llama3.1-405b"},
-      {"llama32_1b", "llama3.2-1b"},
-      {"llama32_3b", "llama3.2-3b"},
-      {"deepseek_v2", "deepseek-v2"},
-      {"deepseek_v2_lite", "deepseek-v2-lite"},
-      {"deepseek_v3", "deepseek-v3"},
-      {"kimi_k2", "kimi-k2"},
-      {"gpt3_175b", "gpt3-175b"},
-      {"gpt_oss_20b", "gpt-oss-20b"},
-      {"gpt_oss_120b", "gpt-oss-120b"},
-      {"gemma_2b", "gemma-2b"},
-      {"gemma_7b", "gemma-7b"},
-      {"gemma2_2b", "gemma2-2b"},
-      {"gemma2_9b", "gemma2-9b"},
-      {"gemma2_27b", "gemma2-27b"},
-      {"gemma3_1b", "gemma3-1b"},
-      {"mistral_7b", "mistral-7b"},
-      {"mistral_nemo_12b", "mistral-nemo-12b"},
-      {"mixtral_8x7b", "mixtral-8x7b"},
-      {"mixtral_8x22b", "mixtral-8x22b"},
-      {"nemotron4_15b", "nemotron-4-15b"},
-      {"nemotron4_340b", "nemotron-4-340b"},
-      {"nemotronh_8b", "nemotron-h-8b"},
-      {"nemotronh_56b", "nemotron-h-56b"},
-      {"qwen25_500m", "qwen2.5-0.5b"},
-      {"qwen25_1p5b", "qwen2.5-1.5b"},
-      {"qwen25_7b", "qwen2.5-7b"},
-      {"qwen25_14b", "qwen2.5-14b"},
-      {"qwen25_32b", "qwen2.5-32b"},
-      {"qwen25_72b", "qwen2.5-72b"},
-      {"qwen3_600m", "qwen3-0.6b"},
-      {"qwen3_1p7b", "qwen3-1.7b"},
-      {"qwen3_4b", "qwen3-4b"},
-      {"qwen3_8b", "qwen3-8b"},
-      {"qwen3_14b", "qwen3-14b"},
-      {"qwen3_32b", "qwen3-32b"},
-      {"qwen3_30b_a3b", "qwen3-30b-a3b"},
-      {"qwen3_235b_a22b", "qwen3-235b-a22b"},
-      {"glm45_355b_a32b", "glm-4.5"},
-      {"glm45_air_106b_a12b", "glm-4.5-air"},
+// A recipe's model as a preset of scenarios/models ("llama31_405b" is llama3.1-405b), and the tokens of its sequences:
+// those of the runs that NVIDIA publishes by these recipes (scenarios/published/throughput.csv, megatron-bridge, dgxc
+// and nemo), of recipes that name them the name's; 0: not known.
+struct Recipe {
+  std::string_view preset;
+  std::int64_t seq_len = 0;
+};
+const std::map<std::string_view, Recipe>& recipe_models() {
+  static const std::map<std::string_view, Recipe> all = {
+      {"llama2_7b", {"llama2-7b", 4096}},
+      {"llama2_13b", {"llama2-13b", 4096}},
+      {"llama2_70b", {"llama2-70b", 4096}},
+      {"llama3_8b", {"llama3-8b", 8192}},
+      {"llama3_8b_16k", {"llama3-8b", 16384}},
+      {"llama3_8b_64k", {"llama3-8b", 65536}},
+      {"llama3_8b_128k", {"llama3-8b", 131072}},
+      {"llama3_70b", {"llama3-70b", 8192}},
+      {"llama3_70b_16k", {"llama3-70b", 16384}},
+      {"llama3_70b_64k", {"llama3-70b", 65536}},
+      {"llama31_8b", {"llama3.1-8b", 8192}},
+      {"llama31_70b", {"llama3.1-70b", 8192}},
+      {"llama31_405b", {"llama3.1-405b", 8192}},
+      {"llama32_1b", {"llama3.2-1b", 8192}},
+      {"llama32_3b", {"llama3.2-3b", 8192}},
+      {"deepseek_v2", {"deepseek-v2", 4096}},
+      {"deepseek_v2_lite", {"deepseek-v2-lite", 4096}},
+      {"deepseek_v3", {"deepseek-v3", 4096}},
+      {"kimi_k2", {"kimi-k2", 4096}},
+      {"gpt3_175b", {"gpt3-175b", 2048}},
+      {"gpt_oss_20b", {"gpt-oss-20b", 4096}},
+      {"gpt_oss_120b", {"gpt-oss-120b", 4096}},
+      {"gemma_2b", {"gemma-2b", 0}},
+      {"gemma_7b", {"gemma-7b", 0}},
+      {"gemma2_2b", {"gemma2-2b", 0}},
+      {"gemma2_9b", {"gemma2-9b", 0}},
+      {"gemma2_27b", {"gemma2-27b", 0}},
+      {"gemma3_1b", {"gemma3-1b", 0}},
+      {"mistral_7b", {"mistral-7b", 0}},
+      {"mistral_nemo_12b", {"mistral-nemo-12b", 0}},
+      {"mixtral_8x7b", {"mixtral-8x7b", 0}},
+      {"mixtral_8x22b", {"mixtral-8x22b", 0}},
+      {"nemotron4_15b", {"nemotron-4-15b", 4096}},
+      {"nemotron4_340b", {"nemotron-4-340b", 4096}},
+      {"nemotronh_8b", {"nemotron-h-8b", 8192}},
+      {"nemotronh_56b", {"nemotron-h-56b", 8192}},
+      {"qwen25_500m", {"qwen2.5-0.5b", 0}},
+      {"qwen25_1p5b", {"qwen2.5-1.5b", 0}},
+      {"qwen25_7b", {"qwen2.5-7b", 0}},
+      {"qwen25_14b", {"qwen2.5-14b", 0}},
+      {"qwen25_32b", {"qwen2.5-32b", 0}},
+      {"qwen25_72b", {"qwen2.5-72b", 0}},
+      {"qwen3_600m", {"qwen3-0.6b", 4096}},
+      {"qwen3_1p7b", {"qwen3-1.7b", 4096}},
+      {"qwen3_4b", {"qwen3-4b", 4096}},
+      {"qwen3_8b", {"qwen3-8b", 4096}},
+      {"qwen3_14b", {"qwen3-14b", 4096}},
+      {"qwen3_32b", {"qwen3-32b", 4096}},
+      {"qwen3_30b_a3b", {"qwen3-30b-a3b", 4096}},
+      {"qwen3_235b_a22b", {"qwen3-235b-a22b", 4096}},
+      {"glm45_355b_a32b", {"glm-4.5", 0}},
+      {"glm45_air_106b_a12b", {"glm-4.5-air", 0}},
+      {"nemotron_3_nano", {"nemotron-3-nano", 8192}},
+      {"nemotron_3_super", {"nemotron-3-super", 8192}},
+      {"llama4_maverick", {"llama4-maverick", 8192}},
   };
   return all;
 }
@@ -252,7 +261,7 @@ NemoCommand nemo_command(const ShellCommand& command) {
     const std::string& text = command.words[i].text;
     if (i + 1 < command.words.size() && text == "nemo" && command.words[i + 1].text == "llm") one.two = true;
     const std::string recipe = recipe_of(program_of(text));
-    if (!one.recipe.empty() || looked_up(recipe_models(), recipe).empty()) continue;
+    if (!one.recipe.empty() || !recipe_models().contains(recipe)) continue;
     one.recipe = recipe, one.from = command.words[i];
     if (all_gpus) one.performance = true;
   }
@@ -438,10 +447,11 @@ ImportHints take_nemo_names(Taken& taken, const NemoCommand& nemo, ImportHints h
   for (const char* key : {"model-family-name", "model-recipe-name", "recipe", "factory"}) taken.find(key);
   if (!nemo.recipe.empty() && hints.model.empty()) {
     const Setting at{"recipe", {}, nemo.from.line, nemo.from.column, "", nemo.from.text};
-    const std::string preset(looked_up(recipe_models(), nemo.recipe));
+    const auto found = recipe_models().find(nemo.recipe);
+    const std::string preset(found == recipe_models().end() ? "" : found->second.preset);
     if (preset.empty()) {
       std::vector<std::string> known;
-      for (const auto& [recipe, model] : recipe_models()) known.emplace_back(recipe);
+      for (const auto& one : recipe_models()) known.emplace_back(one.first);
       const std::string near = nearest(nemo.recipe, known);
       taken.error(at, fmt::format("there is no preset of the recipe {}", detail::shown(nemo.recipe)),
                   near.empty() ? "name the model with --model" : fmt::format("did you mean '{}'? Or --model", near));
@@ -481,7 +491,7 @@ void take_model_changes(Taken& taken) {
 }
 
 // What recipes have where a command says nothing, and what is theirs alone.
-void add_recipe_defaults(std::vector<Setting>& settings, std::vector<std::string>& assumed) {
+void add_recipe_defaults(bool performance, std::vector<Setting>& settings, std::vector<std::string>& assumed) {
   const auto has = [&](std::string_view key) {
     return std::any_of(settings.begin(), settings.end(), [&](const Setting& one) { return one.key == key; });
   };
@@ -493,6 +503,10 @@ void add_recipe_defaults(std::vector<Setting>& settings, std::vector<std::string
     assumed.emplace_back("bf16, as recipes have it where the command gives no precision");
   }
   for (const char* key : {"use-distributed-optimizer", "overlap-grad-reduce", "overlap-param-gather"}) add(key);
+  if (performance && !has("accumulate-allreduce-grads-in-fp32") && !has("grad-reduce-in-bf16")) {
+    add("grad-reduce-in-bf16");
+    assumed.emplace_back("gradients in bf16, ddp.grad_reduce_in_fp32 False of the scripts' performance mode");
+  }
   assumed.emplace_back(
       "the distributed optimizer with reductions and gathers overlapped, as Megatron-Bridge's and NeMo's recipes have "
       "it");
@@ -502,6 +516,27 @@ void add_recipe_defaults(std::vector<Setting>& settings, std::vector<std::string
   if (tensor->values == std::vector<std::string>{"1"}) return;
   add("sequence-parallel");
   assumed.emplace_back("sequence parallelism, which the program sets with tensor parallelism");
+}
+
+void take_recipe_sequences(Taken& taken, const std::string& recipe) {
+  if (taken.has("seq-length")) return;
+  constexpr std::int64_t kUsual = 4096;
+  const auto found = recipe_models().find(recipe);
+  const bool known = found != recipe_models().end() && found->second.seq_len > 0;
+  taken.put("training.seq_len", fmt::format("{}", known ? found->second.seq_len : kUsual), nullptr);
+  taken.assume(known ? fmt::format("sequences of {} tokens, the recipe's", found->second.seq_len)
+                     : fmt::format("sequences of {} tokens: those of the recipe are not known here (-sl)", kUsual));
+}
+
+// Rank and scale of Megatron-Bridge's and NeMo's LoRA (peft/lora.py: dim and alpha 32).
+void take_adapters(Taken& taken) {
+  for (const char* key : {"finetuning", "peft", "peft-scheme", "task"}) {
+    const auto kind = taken.text(key);
+    if (!kind || *kind != "lora") continue;
+    taken.put("training.lora_rank", "32", taken.find(key));
+    taken.put("training.lora_alpha", "32", nullptr);
+    return taken.assume("adapters of rank 32 and alpha 32, the default of Megatron-Bridge's and NeMo's LoRA");
+  }
 }
 
 }  // namespace
@@ -515,11 +550,12 @@ Imported import_nemo(const std::string& file, const ShellScript& script, const I
   std::vector<Setting> settings = Translation(nemo).take(), beside = environment_of(script);
   std::vector<std::string> assumed;
   const std::vector<Setting> own = settings;
-  add_recipe_defaults(settings, assumed);
+  add_recipe_defaults(nemo.performance, settings, assumed);
   std::move(beside.begin(), beside.end(), std::back_inserter(settings));
   Taken taken(file, std::move(settings), "--");
   note_overridden(own, taken);
   const ImportHints names = take_nemo_names(taken, nemo, hints);
+  taken.know_preset(names);
   take_nemo_ranks(taken, nemo, hints);
   if (names.model.empty())
     take_megatron_model(taken);
@@ -527,14 +563,15 @@ Imported import_nemo(const std::string& file, const ShellScript& script, const I
     take_model_changes(taken);
   take_megatron_plan(taken);
   take_megatron_training(taken);
+  if (!names.model.empty()) take_recipe_sequences(taken, nemo.recipe);
+  take_adapters(taken);
   std::vector<std::string> left;
   for (const auto& [flag, field] : {std::pair{"tensor-model-parallel-size", "tensor_model_parallel_size"},
                                     {"pipeline-model-parallel-size", "pipeline_model_parallel_size"},
                                     {"context-parallel-size", "context_parallel_size"},
                                     {"expert-model-parallel-size", "expert_model_parallel_size"},
                                     {"micro-batch-size", "micro_batch_size"},
-                                    {"global-batch-size", "global_batch_size"},
-                                    {"seq-length", "seq_length"}})
+                                    {"global-batch-size", "global_batch_size"}})
     if (!taken.has(flag)) left.emplace_back(field);
   for (std::string& line : assumed) taken.assume(std::move(line));
   taken.assume(fmt::format(
@@ -542,7 +579,7 @@ Imported import_nemo(const std::string& file, const ShellScript& script, const I
       nemo.recipe.empty() ? "" : " " + one_line(nemo.recipe), left.empty() ? "" : ": ", fmt::join(left, ", ")));
   pinned_collectives(taken);
   for (const std::string& line : script.passed_over) taken.ignore(one_line(line));
-  return taken.finish("nemo", names, kMegatronProfile);
+  return taken.finish("nemo", names, "nemo");
 }
 
 }  // namespace rehearse::launch

@@ -31,6 +31,12 @@ constexpr Flavor kFlavors[] = {{"llama3-8b", "llama3", "8B"},
                                {"llama2-13b", "llama2", "13B", true},
                                {"llama2-70b", "llama2", "70B", true},
                                {"deepseek-v3", "deepseek_v3", "671B"},
+                               {"qwen3-0.6b", "qwen3", "0.6B"},
+                               {"qwen3-1.7b", "qwen3", "1.7B"},
+                               {"qwen3-4b", "qwen3", "4B"},
+                               {"qwen3-8b", "qwen3", "8B"},
+                               {"qwen3-14b", "qwen3", "14B"},
+                               {"qwen3-32b", "qwen3", "32B"},
                                {"qwen3-30b-a3b", "qwen3", "30B-A3B"},
                                {"qwen3-235b-a22b", "qwen3", "235B-A22B"}};
 
@@ -427,7 +433,7 @@ void take_titan_pipeline(Taken& taken) {
   if (!first || !last || (!ends && (*first != 0 || *last != 0))) taken.assume("layers split evenly over the stages");
 }
 
-void take_titan_training(Taken& taken) {
+void take_titan_training(Taken& taken, const ImportHints& hints) {
   const char* const local_key =
       taken.has("training.local_batch_size") ? "training.local_batch_size" : "training.batch_size";
   const auto local = taken.integer(local_key), global = taken.integer("training.global_batch_size");
@@ -451,7 +457,8 @@ void take_titan_training(Taken& taken) {
     const std::int64_t deep = std::stoll(taken.value_of("plan.pipeline"));
     const std::int64_t wide = taken.value_of("plan.context").empty() ? 1 : std::stoll(taken.value_of("plan.context"));
     const std::string all = taken.value_of("cluster.gpus");
-    const std::int64_t data = all.empty() ? 1 : std::max<std::int64_t>(1, std::stoll(all) / (split * deep * wide));
+    const std::int64_t ranks = hints.gpus > 0 ? hints.gpus : all.empty() ? 1 : std::stoll(all);
+    const std::int64_t data = std::max<std::int64_t>(1, ranks / (split * deep * wide));
     taken.put("training.global_batch", fmt::format("{}", data * *local), at);
   }
   taken.row({"training.seq_len", "training.seq_len"});
@@ -535,12 +542,17 @@ Imported import_torchtitan(const std::string& file, const std::string& text, con
     const std::string name = taken.text("model.name").value_or(""), flavor = taken.text("model.flavor").value_or("");
     const auto found = std::find_if(std::begin(kFlavors), std::end(kFlavors),
                                     [&](const Flavor& f) { return name == f.name && flavor == f.flavor; });
-    if (found != std::end(kFlavors)) taken.put("model", found->preset, taken.find("model.flavor"));
+    if (found != std::end(kFlavors))
+      taken.put("model", found->preset, taken.find("model.flavor"));
+    else if (const Setting* at = taken.find(taken.has("model.flavor") ? "model.flavor" : "model.name"); at != nullptr)
+      taken.error(*at,
+                  fmt::format("there is no preset of torchtitan's {} {}", detail::shown(name), detail::shown(flavor)),
+                  "name the model with --model");
   }
   take_titan_parallelism(taken, hints);
   take_titan_pipeline(taken);
   taken.stop_if_wrong();
-  take_titan_training(taken);
+  take_titan_training(taken, hints);
   take_titan_precision(taken);
   take_titan_checkpoint(taken);
   taken.row({"training.lr", "optimizer.lr", Mapped::number});

@@ -13,6 +13,8 @@ FrameworkProfile eager_sharded() {
   p.fused_optimizer = false;
   p.overlap_tensor_backward = false;  // DTensor's, see torch-fsdp2
   p.flattens_gradients = p.casts_gradients = p.divides_gradients = true;
+  p.map_layout = model::MapLayout::channels_first;
+  p.keeps_norm_channels_last = true;
   p.host_sync_on_norm = true;
   p.reduces_replicas_always = true;
   p.fp32_shards = true;
@@ -26,7 +28,7 @@ constexpr const char* kEager =
     "eager kernels: adds, GELU, SiLU and its product, bias gradients are kernels of their own; gradients that meet are "
     "added "
     "by a kernel (autograd); parameters are handed to layers in 16 bits, so that nothing is cast between layers; "
-    "norm_reads_once as torch-ddp";
+    "norm_reads_once, map_layout and keeps_norm_channels_last as torch-ddp";
 constexpr const char* kReplicas =
     "hybrid sharding: each unit's shard is all-reduced after its reduce-scatter in every backward (pytorch "
     "torch/distributed/fsdp/_runtime_utils.py, _reduce_grad; fully_shard/_fsdp_collectives.py, foreach_reduce)";
@@ -141,8 +143,12 @@ FrameworkProfile torch_fsdp2_compile_2024_profile() {
       "weight",
       "rotary embedding stays eager: Inductor generates no code for complex numbers and calls PyTorch's kernels "
       "(pytorch torch/_inductor/lowering.py, which warns of it)",
+      "map_layout channels_last: Inductor puts the maps of convolutions so (pytorch torch/_inductor/graph.py, "
+      "decide_layout_opt), and generates batch normalisation itself",
       "the rest as torch-fsdp2. Not modelled: casts to 8 bits are fused with what is before them",
   };
+  p.map_layout = model::MapLayout::channels_last;
+  p.keeps_norm_channels_last = false;
   p.fused_norm = p.packed_products = true;
   p.fused_elementwise = p.fused_residual_gradient = true;
   p.fills_new_tensors = false;

@@ -278,6 +278,51 @@ TEST(Defaults, TorchtitansDeepSeekRecomputesOpByOp) {
   EXPECT_TRUE(s.model.latent_attention());
 }
 
+TEST(Defaults, TorchtitansModelsAreItsFlavors) {
+  const auto of = [](const std::string& flavor, const ImportHints& hints) {
+    return import_plan("x.toml",
+                       "[model]\nname = \"qwen3\"\nflavor = \"" + flavor +
+                           "\"\n[training]\nlocal_batch_size = 4\nseq_len = 4096\n[parallelism]\n"
+                           "data_parallel_shard_degree = -1\n",
+                       hints);
+  };
+  // The batch is a rank's: of as many as are said beside the file.
+  const plan::Scenario s = read(of("8B", {"", "", 64}).scenario);
+  EXPECT_EQ(s.model.name, "qwen3-8b");
+  EXPECT_EQ(s.training.global_batch, 256);
+  try {
+    of("9B", {"", "", 64});
+    ADD_FAILURE() << "no such flavor";
+  } catch (const InputError& error) {
+    const std::string what = error.what();
+    EXPECT_NE(what.find("x.toml:3:"), std::string::npos) << what;
+    EXPECT_NE(what.find("there is no preset of torchtitan's 'qwen3' '9B' (name the model with --model)"),
+              std::string::npos)
+        << what;
+  }
+  EXPECT_EQ(read(of("9B", {"llama3-8b", "", 64}).scenario).model.name, "llama3-8b");
+}
+
+TEST(Defaults, DeepSpeedsOptimizersAreNamed) {
+  const auto of = [](const std::string& type) {
+    return import_plan("ds.json",
+                       R"({"train_batch_size": 64, "train_micro_batch_size_per_gpu": 8, "optimizer": {"type": ")" +
+                           type + R"(", "params": {"lr": 1e-4}}})",
+                       {"llama3-8b", "", 8});
+  };
+  const auto said = [](const std::vector<std::string>& lines, const char* part) {
+    for (const std::string& line : lines)
+      if (line.find(part) != std::string::npos) return true;
+    return false;
+  };
+  const char* const kNone = "which no key has";
+  EXPECT_EQ(read(of("Muon").scenario).training.optimizer, plan::OptimizerKind::muon);
+  EXPECT_EQ(read(of("DeepSpeedCPUAdam").scenario).training.optimizer, plan::OptimizerKind::adamw);
+  EXPECT_FALSE(said(of("DeepSpeedCPUAdam").report.assumed, kNone));
+  EXPECT_TRUE(said(of("Adamax").report.assumed, kNone));
+  EXPECT_TRUE(said(of("OneBitAdam").report.unmodelled, "gradients in few bits"));
+}
+
 // Latent attention's rotation in one kernel is experimental in Megatron-Core; elsewhere the key is of nothing.
 TEST(Defaults, MegatronsLatentRotationIsAFlag) {
   const auto exported = [&](const std::string& model, const std::vector<std::string>& more) {

@@ -189,14 +189,36 @@ TEST(Nemo, NamesModelsThatArePresets) {
   while (std::getline(source, line)) {
     if (has(line, "recipe_models() {")) within = true;
     if (within && line == "}") break;
-    const std::size_t comma = line.find("\", \"");
+    const std::size_t comma = line.find("\", {\"");
     if (!within || comma == std::string::npos) continue;
-    const std::string preset = line.substr(comma + 4, line.find('"', comma + 4) - comma - 4);
+    const std::string preset = line.substr(comma + 5, line.find('"', comma + 5) - comma - 5);
     EXPECT_TRUE(std::filesystem::exists(std::string(REHEARSE_SOURCE_DIR) + "/scenarios/models/" + preset + ".yaml"))
         << preset;
     ++found;
   }
   EXPECT_GE(found, 40);
+}
+
+// What a command leaves to its recipe and can be known: sequences, adapters, gradients of the performance mode.
+TEST(Nemo, TakesWhatRecipesHave) {
+  const std::string bridge = "python scripts/performance/run_script.py -m gpt_oss -mr gpt_oss_20b -g h100 -ng 8 ";
+  const Imported one = imported(bridge + "\n");
+  EXPECT_EQ(scenario_of(one).training.seq_len, 4096);
+  EXPECT_EQ(scenario_of(one).framework.name, "nemo");
+  EXPECT_EQ(scenario_of(one).training.grad_dtype, plan::Precision::bf16);
+  EXPECT_TRUE(has(lines(one.report.assumed), "sequences of 4096 tokens, the recipe's")) << lines(one.report.assumed);
+  EXPECT_TRUE(has(lines(one.report.assumed), "ddp.grad_reduce_in_fp32 False"));
+  EXPECT_EQ(scenario_of(imported(bridge + "-sl 8192\n")).training.seq_len, 8192);
+  const Imported said = imported("nemo llm pretrain --factory llama3_8b ddp.grad_reduce_in_fp32=True\n");
+  EXPECT_EQ(scenario_of(said).training.grad_dtype, plan::Precision::fp32);
+  EXPECT_EQ(scenario_of(said).training.seq_len, 8192);
+  const Imported unknown = imported("nemo llm pretrain --factory gemma2_9b\n");
+  EXPECT_EQ(scenario_of(unknown).training.seq_len, 4096);
+  EXPECT_TRUE(has(lines(unknown.report.assumed), "those of the recipe are not known here (-sl)"));
+  const Imported adapters = imported("nemo llm finetune --factory llama3_8b peft=lora\n");
+  EXPECT_EQ(scenario_of(adapters).training.lora_rank, 32);
+  EXPECT_TRUE(has(lines(adapters.report.assumed), "adapters of rank 32"));
+  EXPECT_EQ(scenario_of(imported("nemo llm finetune --factory llama3_8b\n")).training.lora_rank, 0);
 }
 
 // A program that is not known: none of its options is another's value, none is lost, none is taken for ranks.

@@ -102,6 +102,44 @@ TEST(Options, AVariableWithoutValueIsAnErrorWhereRanksNeedIt) {
       has(error_of("torchrun --nproc-per-node $GPUS train.py --lr 1\n"), "--nproc-per-node: the value is $GPUS"));
 }
 
+// A preset of --model says what a file's options are about, as the file's own options would.
+TEST(Options, OfAPresetAreTheModels) {
+  const auto of = [](const std::string& model, const std::string& more) {
+    return import_plan("x.sh",
+                       "torchrun --nproc-per-node 8 pretrain_gpt.py --bf16 --seq-length 4096 --micro-batch-size 1 "
+                       "--global-batch-size 16 --expert-model-parallel-size 8 " +
+                           more + "\n",
+                       {model, "dgx-h100", 0, REHEARSE_SOURCE_DIR});
+  };
+  const std::string norms = "--recompute-granularity selective --recompute-modules layernorm";
+  EXPECT_TRUE(scenario_of(of("deepseek-v2-lite", norms).scenario).plan.recompute_norms);
+  EXPECT_TRUE(has(lines(of("llama3-8b", norms).report.ignored), "norms of dense layers"));
+  EXPECT_TRUE(scenario_of(of("deepseek-v2-lite", "--enable-experimental").scenario).plan.fused_latent_rope);
+}
+
+TEST(Options, TokensAreGatheredByDefault) {
+  const std::string experts = kModel + "--bf16 --swiglu --num-experts 8 --moe-router-topk 2 ";
+  const auto of = [&](const std::string& more) { return import_plan("x.sh", experts + more + "\n", {}); };
+  const Imported gathered = of("--expert-model-parallel-size 4");
+  EXPECT_EQ(scenario_of(gathered.scenario).plan.expert_dispatch, plan::ExpertDispatch::all_gather);
+  EXPECT_TRUE(has(lines(gathered.report.assumed), "allgather, Megatron-LM's default"));
+  for (const char* other :
+       {"--expert-model-parallel-size 1", "--expert-model-parallel-size 4 --moe-token-dispatcher-type alltoall",
+        "--expert-model-parallel-size 4 --moe-expert-capacity-factor 1.0"})
+    EXPECT_NE(scenario_of(of(other).scenario).plan.expert_dispatch, plan::ExpertDispatch::all_gather) << other;
+}
+
+TEST(Options, StandForWhatTheyAreOr) {
+  const auto of = [&](const std::string& more) { return import_plan("x.sh", kModel + "--bf16 " + more + "\n", {}); };
+  EXPECT_EQ(scenario_of(of("--use-rotary-position-embeddings").scenario).model.position, model::Position::rope);
+  EXPECT_TRUE(has(lines(of("--transformer-impl local").report.unmodelled), "kernels are Transformer Engine's"));
+  EXPECT_EQ(lines(of("--transformer-impl transformer_engine").report.unmodelled), "");
+  EXPECT_TRUE(has(lines(of("--pipeline-model-parallel-size 4 --num-layers-per-virtual-pipeline-stage 4 "
+                           "--decoder-first-pipeline-num-layers 8")
+                            .report.unmodelled),
+                  "layers are spread evenly"));
+}
+
 TEST(Options, AreSuggestedByTheirFirstWordsToo) {
   const auto ignored = [&](const std::string& script, const ImportHints& hints = {}) {
     return lines(import_plan("x.sh", script, hints).report.ignored);
