@@ -40,6 +40,10 @@ struct StageLayout {
   bool modules_apart = false;        // multi-token prediction's are on a stage before the loss's
 };
 std::optional<StageLayout> layers_of_layout(const std::string& layout);
+// Which of so many layers have experts, as --moe-layer-freq has it: "2" every second from the first on, a list of 0 and
+// 1 for each as "([0]*3+[1]*58)" or "([0,1]*24)"; nothing if it is neither, or of another number of layers
+// (megatron/core/models/gpt/gpt_layer_specs.py, get_gpt_decoder_block_spec).
+std::optional<std::vector<bool>> expert_layers(const std::string& frequency, std::int64_t layers);
 
 // "  --flag value" a line, quoted for a shell.
 std::string argument_lines(const std::vector<Argument>& list);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <tuple>
 
 #include "launch/megatron.h"
 #include "sim/base/text_check.h"
@@ -260,23 +261,6 @@ void add_experts(Said& said, const model::Model& m, std::vector<Argument>& out) 
     out.push_back({"moe-layer-freq", fmt::format("([0]*{}+[1]*{})", m.dense_layers, m.layers - m.dense_layers)});
 }
 
-// Of "([0,1,0,1])", a layer each, 1 where there are experts: of how many layers the last one has them, and no other; 0
-// if that is not so.
-std::int64_t experts_every(std::string_view list) {
-  std::vector<char> layers;
-  for (const char c : list) {
-    if (c == '0' || c == '1')
-      layers.push_back(c);
-    else if (std::string_view("([, ])").find(c) == std::string_view::npos)
-      return 0;
-  }
-  const auto first = std::find(layers.begin(), layers.end(), '1');
-  const std::int64_t every = first - layers.begin() + 1;
-  for (std::size_t i = 0; i < layers.size(); ++i)
-    if ((layers[i] == '1') != ((static_cast<std::int64_t>(i) + 1) % every == 0)) return 0;
-  return first == layers.end() ? 0 : every;
-}
-
 }  // namespace
 
 void megatron_model_arguments(Said& said, std::vector<Argument>& out) {
@@ -373,6 +357,46 @@ std::string megatron_trainer(const model::Model& model) {
                             : "pretrain_gpt.py";
 }
 
+namespace {
+
+void take_latents(Taken& taken) {
+  for (const FieldRow& row : latent_rows()) taken.row(row);
+  // Those of megatron/training/arguments.py, _add_mla_args.
+  for (const auto& [key, theirs, width] : {std::tuple{"model.kv_lora_rank", "kv-lora-rank", 32},
+                                           {"model.qk_nope_head_dim", "qk-head-dim", 128},
+                                           {"model.qk_rope_head_dim", "qk-pos-emb-head-dim", 64},
+                                           {"model.v_head_dim", "v-head-dim", 128}}) {
+    if (taken.given(key)) continue;
+    taken.put(key, fmt::format("{}", width), nullptr);
+    taken.assume(fmt::format("{} {}, Megatron-LM's default", theirs, width));
+  }
+}
+
+void take_expert_layers(Taken& taken) {
+  const auto frequency = taken.text("moe-layer-freq");
+  if (!frequency) return;
+  const Setting& at = *taken.find("moe-layer-freq");
+  const auto layers = expert_layers(*frequency, taken.integer("num-layers").value_or(0));
+  if (!layers)
+    return taken.error(at, fmt::format("{} is not available, expected a number or a list of 0 and 1 for each layer, as "
+                                       "([0]*3+[1]*58) or ([0,1]*24)",
+                                       detail::shown(*frequency)));
+  const auto first = std::find(layers->begin(), layers->end(), true);
+  const std::int64_t before = first - layers->begin();
+  if (first == layers->end()) return taken.error(at, "no layer has experts, expected a 1 for one of them at least");
+  if (std::find(first, layers->end(), false) == layers->end()) {
+    if (before > 0) taken.put("model.dense_layers", fmt::format("{}", before), &at);
+    return;
+  }
+  for (std::size_t l = 0; l < layers->size(); ++l)
+    if ((*layers)[l] != ((static_cast<std::int64_t>(l) + 1) % (before + 1) == 0))
+      return taken.error(at, fmt::format("{} is not available", detail::shown(*frequency)),
+                         "layers without experts have to be the first ones, or those between every so many-th");
+  taken.put("model.experts_every", fmt::format("{}", before + 1), &at);
+}
+
+}  // namespace
+
 void take_megatron_model(Taken& taken) {
   const Setting* one = nullptr;
   std::string missing, slips;
@@ -432,12 +456,14 @@ void take_megatron_model(Taken& taken) {
     taken.put("model.ffn_hidden", fmt::format("{}", std::max<std::int64_t>(whole, 1)), nullptr);
     taken.assume(fmt::format("ffn_hidden {}, as Megatron-LM without --ffn-hidden-size", whole));
   }
-  if (const auto groups = taken.integer("num-query-groups"); taken.flag("group-query-attention") && groups && !latent)
-    taken.put("model.kv_heads", fmt::format("{}", *groups), taken.find("num-query-groups"));
+  if (const auto groups = taken.integer("num-query-groups"); taken.flag("group-query-attention") && !latent) {
+    taken.put("model.kv_heads", fmt::format("{}", groups.value_or(1)),
+              taken.find(groups ? "num-query-groups" : "group-query-attention"));
+    if (!groups) taken.assume("num-query-groups 1, Megatron-LM's default");
+  }
   if (const auto channels = taken.integer("kv-channels"); channels && !latent)
     taken.put("model.head_dim", fmt::format("{}", *channels), taken.find("kv-channels"));
-  if (latent)
-    for (const FieldRow& row : latent_rows()) taken.row(row);
+  if (latent) take_latents(taken);
   if (!taken.given("model.vocab")) {
     const std::string tokenizer = taken.text("tokenizer-type").value_or("");
     const bool llama2 = tokenizer == "Llama2Tokenizer";
@@ -505,96 +531,7 @@ void take_megatron_model(Taken& taken) {
     taken.put("model.shared_experts", "1", taken.find("moe-shared-expert-intermediate-size"));
     taken.put("model.shared_ffn_hidden", fmt::format("{}", *width), taken.find("moe-shared-expert-intermediate-size"));
   }
-  if (const auto frequency = taken.text("moe-layer-freq"); frequency && *frequency != "1") {
-    // "([0]*3+[1]*58)": layers without experts first; "([0,1,0,1])": the last of each so many has them.
-    if (const std::int64_t every = experts_every(*frequency); every > 1)
-      return taken.put("model.experts_every", fmt::format("{}", every), taken.find("moe-layer-freq"));
-    std::int64_t dense = 0;
-    const std::string head = "([0]*";
-    const std::size_t plus = frequency->find("+[1]*");
-    if (frequency->starts_with(head) && plus != std::string::npos)
-      std::from_chars(frequency->data() + head.size(), frequency->data() + plus, dense);
-    if (dense < 1)
-      taken.error(*taken.find("moe-layer-freq"),
-                  fmt::format("{} is not available, expected ([0]*N+[1]*M), or a list as ([0,1,0,1])",
-                              detail::shown(*frequency)),
-                  "layers without experts have to be the first ones, or those between every so many-th");
-    else
-      taken.put("model.dense_layers", fmt::format("{}", dense), taken.find("moe-layer-freq"));
-  }
-}
-
-std::string pipeline_layout(const std::vector<std::int64_t>& layers, std::int64_t mtp_depth) {
-  std::string out = "E";
-  for (std::size_t i = 0; i < layers.size(); ++i) {
-    if (i > 0) out += '|';
-    if (layers[i] > 0) out += fmt::format("t*{}", layers[i]);
-  }
-  return out + std::string(static_cast<std::size_t>(mtp_depth), 'm') + "L";
-}
-
-namespace {
-
-constexpr std::size_t kLongestLayout = 100'000;  // characters when written out
-
-// "*29" at `at`, and how far it goes; 0: none there.
-std::size_t times_at(std::string_view text, std::size_t at, std::size_t& times) {
-  if (at >= text.size() || text[at] != '*') return 0;
-  const auto [end, error] = std::from_chars(text.data() + at + 1, text.data() + text.size(), times);
-  if (error != std::errc() || times < 1 || times > kLongestLayout) return 0;
-  return static_cast<std::size_t>(end - text.data()) - at;
-}
-
-// "Et*3|(tt|)*2L" written out: "Ettt|tt|tt|L". As Megatron-Core reads it (pipeline_parallel_layer_layout.py,
-// parse_str_to_list): commas are nothing, (...)*n and then x*n repeat, brackets hold no brackets. Nothing: it is none.
-std::optional<std::string> written_out(std::string_view layout) {
-  std::string plain, unbracketed, out;
-  for (const char c : layout)
-    if (c != ',' && c != ' ') plain += c;
-  std::size_t times = 0;
-  for (std::size_t at = 0; at < plain.size();) {
-    if (plain[at] != '(') {
-      unbracketed += plain[at++];
-      continue;
-    }
-    const std::size_t close = plain.find_first_of("()", at + 1);
-    if (close == std::string::npos || plain[close] == '(' || close == at + 1) return std::nullopt;
-    const std::size_t step = times_at(plain, close + 1, times);
-    if (step == 0 || times * (close - at) + unbracketed.size() > kLongestLayout) return std::nullopt;
-    for (std::size_t i = 0; i < times; ++i) unbracketed += plain.substr(at + 1, close - at - 1);
-    at = close + 1 + step;
-  }
-  for (std::size_t at = 0; at < unbracketed.size();) {
-    const char c = unbracketed[at++];
-    const std::size_t step = times_at(unbracketed, at, times);
-    if (step == 0) times = 1;
-    if (times + out.size() > kLongestLayout) return std::nullopt;
-    out += std::string(times, c);
-    at += step;
-  }
-  return out;
-}
-
-}  // namespace
-
-std::optional<StageLayout> layers_of_layout(const std::string& layout) {
-  const auto plain = written_out(layout);
-  if (!plain || !plain->starts_with('E') || !plain->ends_with('L')) return std::nullopt;
-  StageLayout out{{0}, false};
-  std::size_t of_modules = 0;  // the stage that has them, from 1
-  for (const char c : plain->substr(1, plain->size() - 2)) {
-    if (c == 't' && of_modules == 0)
-      ++out.layers.back();
-    else if (c == '|')
-      out.layers.push_back(0);
-    else if (c == 'm' && (of_modules == 0 || of_modules == out.layers.size()))
-      of_modules = out.layers.size();
-    else
-      return std::nullopt;  // a decoder's own loss, layers behind the modules, modules on several stages
-  }
-  out.modules_apart = of_modules > 0 && of_modules < out.layers.size();
-  if (out.layers.size() > 10'000) return std::nullopt;
-  return out;
+  take_expert_layers(taken);
 }
 
 }  // namespace rehearse::launch

@@ -282,7 +282,11 @@ void take_optimizer_offload(Taken& taken) {
 }
 
 void take_optimizer(Taken& taken) {
-  taken.row({"training.optimizer", "optimizer", Mapped::word, "adamw", {{"adamw", "adam"}, {"sgd", "sgd"}}});
+  taken.row({"training.optimizer",
+             "optimizer",
+             Mapped::word,
+             "adamw",
+             {{"adamw", "adam"}, {"sgd", "sgd"}, {"muon", "muon"}, {"muon", "dist_muon"}}});
   // What stands in no file is as megatron/training/arguments.py has it, its _add_..._args.
   std::string usual;
   const auto absent = [&](const char* flag, const char* value) {

@@ -140,6 +140,47 @@ TEST(Options, StandForWhatTheyAreOr) {
                   "layers are spread evenly"));
 }
 
+TEST(Options, WhatIsLeftOutIsTheDefault) {
+  const auto of = [&](const std::string& more) { return import_plan("x.sh", kModel + "--bf16 " + more + "\n", {}); };
+  EXPECT_EQ(scenario_of(of("--group-query-attention").scenario).model.kv_heads, 1);
+  EXPECT_EQ(scenario_of(of("--group-query-attention --num-query-groups 2").scenario).model.kv_heads, 2);
+  EXPECT_EQ(scenario_of(of("--num-query-groups 2").scenario).model.kv_heads, 4);
+  EXPECT_EQ(scenario_of(of("--optimizer dist_muon").scenario).training.optimizer, plan::OptimizerKind::muon);
+  const model::Model m =
+      scenario_of(
+          of("--multi-latent-attention --swiglu --disable-bias-linear --position-embedding-type rope --v-head-dim 64")
+              .scenario)
+          .model;
+  EXPECT_EQ(m.kv_lora_rank, 32);
+  EXPECT_EQ(m.q_lora_rank, 0);
+  EXPECT_EQ(m.qk_nope_head_dim, 128);
+  EXPECT_EQ(m.qk_rope_head_dim, 64);
+  EXPECT_EQ(m.v_head_dim, 64);
+}
+
+TEST(Options, SayWhichLayersHaveExperts) {
+  const std::string experts =
+      kModel + "--bf16 --swiglu --num-experts 8 --moe-router-topk 2 --moe-token-dispatcher-type alltoall ";
+  const auto of = [&](const std::string& layers) {
+    return scenario_of(import_plan("x.sh", experts + "--moe-layer-freq " + layers + "\n", {}).scenario).model;
+  };
+  for (const char* all : {"1", "'([1]*32)'", "[1]*32", "'([1, 1]*16)'"}) {
+    EXPECT_EQ(of(all).dense_layers, 0) << all;
+    EXPECT_EQ(of(all).experts_every, 1) << all;
+  }
+  EXPECT_EQ(of("'([0]*3+[1]*29)'").dense_layers, 3);
+  EXPECT_EQ(of("'[0,0]+[1]*30'").dense_layers, 2);
+  EXPECT_EQ(of("'([0,1]*16)'").experts_every, 2);
+  EXPECT_EQ(of("'([0,0,0,1]*8)'").experts_every, 4);
+  const auto error = [&](const std::string& layers) { return error_of(experts + "--moe-layer-freq " + layers + "\n"); };
+  for (const char* wrong :
+       {"0", "x", "'([0,1]*15)'", "'[0,1'", "'([0,2]*16)'", "'([0,1]*16'+", "'([0]*99999999999999)'"})
+    EXPECT_TRUE(has(error(wrong), "expected a number or a list of 0 and 1 for each layer")) << wrong << error(wrong);
+  EXPECT_TRUE(has(error("'([0]*32)'"), "no layer has experts"));
+  for (const char* other : {"2", "'([1]*8+[0]*24)'", "'([0,1,1,1]*8)'"})
+    EXPECT_TRUE(has(error(other), "layers without experts have to be the first ones")) << error(other);
+}
+
 TEST(Options, AreSuggestedByTheirFirstWordsToo) {
   const auto ignored = [&](const std::string& script, const ImportHints& hints = {}) {
     return lines(import_plan("x.sh", script, hints).report.ignored);
