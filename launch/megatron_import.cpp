@@ -459,6 +459,10 @@ Imported import_megatron(const std::string& file, const formats::ShellScript& sc
   if (hints.model.empty()) {
     refuse_unnamed_mixers(taken, script);
     take_megatron_model(taken);
+  } else if (const auto modules = taken.integer("mtp-num-layers")) {
+    taken.put_over("model.mtp_depth", fmt::format("{}", *modules), taken.find("mtp-num-layers"));
+    if (const auto weight = taken.number("mtp-loss-scaling-factor"); weight && *modules > 0)
+      taken.put_over("model.mtp_loss_weight", fmt::format("{}", *weight), taken.find("mtp-loss-scaling-factor"));
   }
   for (const FieldRow& row : megatron_model_rows()) taken.has(row.theirs);  // so that a slip is told
   take_megatron_plan(taken);

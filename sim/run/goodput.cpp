@@ -8,6 +8,7 @@
 
 #include "sim/base/diagnostics.h"
 #include "sim/base/in_parallel.h"
+#include "sim/base/moment_codes.h"
 #include "sim/model/model.h"
 #include "sim/plan/sections.h"
 
@@ -52,7 +53,8 @@ struct ParameterBytes {
 ParameterBytes parameter_bytes(const plan::Scenario& s) {
   const plan::Training& t = s.training;
   ParameterBytes b;
-  b.moment = t.moments == plan::MomentsKind::fp32 ? 4 : t.moments == plan::MomentsKind::bf16 ? 2 : 1;
+  constexpr double kCode = 1 + 4.0 / kMomentBlock;  // with its part of the block's fp32 scale
+  b.moment = t.moments == plan::MomentsKind::fp32 ? 4 : t.moments == plan::MomentsKind::bf16 ? 2 : kCode;
   b.moments = t.optimizer == plan::OptimizerKind::adamw || t.optimizer == plan::OptimizerKind::lamb ? 2
               : t.optimizer == plan::OptimizerKind::sgd && t.momentum > 0                           ? 1
                                                                                                     : 0;
@@ -140,12 +142,16 @@ double checkpoint_bytes(const plan::Scenario& s) {
   const ParameterBytes bytes = parameter_bytes(s);
   const auto parameters = static_cast<double>(model::parameter_count(s.model));
   if (t.lora()) return parameters * (t.precision == plan::Precision::fp32 ? 4 : 2) + bytes_of_adapters(s);
-  if (t.optimizer != plan::OptimizerKind::muon) return parameters * bytes.all();
+  // Tables of embeddings keep fp32 moments beside 8-bit ones of all else (of vectors, which do too, are too few).
+  const std::int64_t rows = s.model.vocab + (s.model.position == model::Position::learned ? s.model.max_seq_len : 0);
+  const double wide =
+      t.moments == plan::MomentsKind::int8 ? static_cast<double>(rows * s.model.hidden) * (4 - bytes.moment) : 0;
+  if (t.optimizer != plan::OptimizerKind::muon) return parameters * bytes.all() + bytes.moments * wide;
   // Muon has a momentum of the matrices of blocks, and AdamW's two moments of what its vocabulary has (vectors, which
   // have two as well, are too few to count).
   const double vocabulary =
       static_cast<double>(s.model.vocab) * static_cast<double>(s.model.hidden) * (s.model.tied_embeddings ? 1 : 2);
-  return parameters * (bytes.values + bytes.moment) + vocabulary * bytes.moment;
+  return parameters * (bytes.values + bytes.moment) + vocabulary * bytes.moment + 2 * wide;
 }
 
 std::vector<std::int64_t> batches_with_missing(const plan::Scenario& s, std::int64_t missing) {

@@ -115,6 +115,10 @@ TEST(Options, OfAPresetAreTheModels) {
   EXPECT_TRUE(scenario_of(of("deepseek-v2-lite", norms).scenario).plan.recompute_norms);
   EXPECT_TRUE(has(lines(of("llama3-8b", norms).report.ignored), "norms of dense layers"));
   EXPECT_TRUE(scenario_of(of("deepseek-v2-lite", "--enable-experimental").scenario).plan.fused_latent_rope);
+  const model::Model modules =
+      scenario_of(of("deepseek-v3", "--mtp-num-layers 2 --mtp-loss-scaling-factor 0.2").scenario).model;
+  EXPECT_EQ(modules.mtp_depth, 2);
+  EXPECT_EQ(modules.mtp_loss_weight, 0.2);
 }
 
 TEST(Options, TokensAreGatheredByDefault) {
