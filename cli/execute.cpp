@@ -501,7 +501,7 @@ void add_execute(CLI::App& app, Action& action) {
       ->check(number_between(0.1, 1e6))
       ->type_name("S");
   CLI::Option* output =
-      command->add_option("-o", a->output, "Write result.json, ops.csv, steps.csv, trace.json.gz; of servers and learning theirs")->type_name("DIR");
+      command->add_option("-o", a->output, "Folder for result.json, ops.csv and so on")->type_name("DIR");
   command->add_flag("--tensorboard", a->tensorboard, "With -o: the steps as an event file too")->needs(output);
   command->add_option("--metrics", a->metrics, "Loss and rates while it runs, for Prometheus")
       ->check(not_empty())

@@ -216,7 +216,7 @@ void add_simulate(CLI::App& app, Action& action) {
       ->check(between(1, 4096))
       ->type_name("N");
   CLI::Option* output =
-      command->add_option("-o", a->output, "Write result.json, ops.csv, trace.json.gz, steps.csv, servers.csv there")->type_name("DIR");
+      command->add_option("-o", a->output, "Folder for result.json, ops.csv and so on")->type_name("DIR");
   command->add_flag("--json", a->json, "Print result.json alone to standard output");
   command->footer(
       "Examples:\n"

@@ -61,7 +61,7 @@ TEST(GoodputCommand, WhatCannotBeIsRefusedWithItsKey) {
   refused({"gpt-tiny-ddp"}, "failures: nothing fails");
   refused({"gpt3-175b-1024xa100", "--set", "failures.host_mtbf_hours=1000"}, "checkpoint.storage_bandwidth: is needed");
   refused({"gpt3-175b-failures", "--set", "failures.restrat=1min"}, "restart");
-  refused({"gpt3-175b-failures", "--set", "checkpoint.storage_bandwidth=0"}, "expected a bandwidth above zero");
+  refused({"gpt3-175b-failures", "--set", "checkpoint.storage_bandwidth=0"}, "expected at least 1MB/s");
   refused({"gpt3-175b-failures", "--tokens", "many"}, "expected a number such as 1.4T");
 }
 
