@@ -6,6 +6,11 @@
 #include "sim/plan/sections.h"
 
 namespace rehearse::plan::detail {
+namespace {
+
+constexpr Bandwidth kLowestBandwidth(1'000'000);
+
+}  // namespace
 
 Failures read_failures(const Node& node) {
   Failures failures;
@@ -17,7 +22,6 @@ Failures read_failures(const Node& node) {
 CheckpointRequest read_checkpoint(const Node& node) {
   CheckpointRequest checkpoint;
   read_keys(node, "checkpoint.", checkpoint);
-  constexpr Bandwidth kLowestBandwidth(1'000'000);
   const auto check_least = [&node](const char* key, Bandwidth rate) {
     if (node.has(key) && rate < kLowestBandwidth)
       node.get(key).error(
