@@ -189,6 +189,7 @@ std::string unquoted(std::string_view text) {
 struct NemoCommand {
   std::vector<CommandOption> options;
   bool performance = false;  // scripts/performance
+  bool bridge = false;       // that of Megatron-Bridge
   bool two = false;          // NeMo 2, by its command or its sections
   std::string recipe;        // "llama3_8b"
   ShellWord from = {};       // where the recipe is named; its text alone
@@ -250,7 +251,7 @@ NemoCommand nemo_command(const ShellCommand& command) {
     const auto is = [&](std::string_view key, std::string_view short_key = "-") {
       return option.name == key || option.name == short_key;
     };
-    if (is("--model_recipe_name", "-mr")) one.performance = true;
+    if (is("--model_recipe_name", "-mr")) one.performance = one.bridge = true;
     if (is("--model_recipe_name", "-mr") || is("--recipe") || is("--factory"))
       named(option, unquoted(option.values.front()));
     if (is("--num_gpus", "-ng")) all_gpus = true;
@@ -266,7 +267,7 @@ NemoCommand nemo_command(const ShellCommand& command) {
     if (all_gpus) one.performance = true;
   }
   if (one.recipe.empty() && all_gpus && name != nullptr && !size.empty())
-    named(*name, name->values.front() + "_" + size), one.performance = true;
+    named(*name, name->values.front() + "_" + size), one.performance = one.bridge = true;
   if (!one.performance && !one.two && !assigns) one.options.clear();
   return one;
 }
@@ -528,6 +529,18 @@ void take_recipe_sequences(Taken& taken, const std::string& recipe) {
                      : fmt::format("sequences of {} tokens: those of the recipe are not known here (-sl)", kUsual));
 }
 
+// Rows of experts that drop none go by DeepEP or HybridEP in Megatron-Bridge's configurations
+// (scripts/performance/configs, deepseek/deepseek_v3_llm_pretrain.py @27dfb3df, qwen/qwen3_workload_base_configs.py
+// @01b2977e).
+void take_recipe_dispatch(Taken& taken) {
+  if (taken.given("plan.expert_dispatch") || !taken.has_experts() || taken.flag("use-tokendrop") ||
+      taken.integer("expert-model-parallel-size").value_or(1) < 2)
+    return;
+  taken.put("plan.expert_dispatch", "forwarding", nullptr);
+  taken.assume(
+      "rows forwarded to experts (DeepEP, HybridEP), as the scripts' configurations without token drop have it");
+}
+
 // Rank and scale of Megatron-Bridge's and NeMo's LoRA (peft/lora.py: dim and alpha 32).
 void take_adapters(Taken& taken) {
   for (const char* key : {"finetuning", "peft", "peft-scheme", "task"}) {
@@ -562,6 +575,7 @@ Imported import_nemo(const std::string& file, const ShellScript& script, const I
   else
     take_model_changes(taken);
   take_megatron_plan(taken);
+  if (nemo.bridge) take_recipe_dispatch(taken);
   take_megatron_training(taken);
   if (!names.model.empty()) take_recipe_sequences(taken, nemo.recipe);
   take_adapters(taken);

@@ -209,6 +209,13 @@ TEST(Nemo, TakesWhatRecipesHave) {
   EXPECT_TRUE(has(lines(one.report.assumed), "sequences of 4096 tokens, the recipe's")) << lines(one.report.assumed);
   EXPECT_TRUE(has(lines(one.report.assumed), "ddp.grad_reduce_in_fp32 False"));
   EXPECT_EQ(scenario_of(imported(bridge + "-sl 8192\n")).training.seq_len, 8192);
+  // Rows of experts.
+  const auto dispatch = [&](const std::string& more) {
+    return scenario_of(imported(bridge + more + "\n")).plan.expert_dispatch;
+  };
+  EXPECT_EQ(dispatch("-ep 8"), plan::ExpertDispatch::forwarding);
+  EXPECT_EQ(dispatch("-ep 8 --use_tokendrop true"), plan::ExpertDispatch::all_to_all);
+  EXPECT_EQ(dispatch(""), plan::ExpertDispatch::all_to_all);
   const Imported said = imported("nemo llm pretrain --factory llama3_8b ddp.grad_reduce_in_fp32=True\n");
   EXPECT_EQ(scenario_of(said).training.grad_dtype, plan::Precision::fp32);
   EXPECT_EQ(scenario_of(said).training.seq_len, 8192);
