@@ -252,10 +252,13 @@ void simulate_all_served(const Prepared& prepared, const plan::Scenario& scenari
   if (options.phase) options.phase("simulating");
   if (samples > 0) {
     const result::Result described = out;
+    Options of_one = options;  // samples are drawn by several threads: none of them writes what is reported
+    of_one.server_events = nullptr;
+    of_one.record = false;
     out.samples = sample(prepared, options.samples, {options.threads, options.processes}, progress,
                          [&](const engine::Options& drawn) {
                            result::Result one = described;
-                           simulate_served(prepared, scenario, options, drawn, one);
+                           simulate_served(prepared, scenario, of_one, drawn, one);
                            return SampledStep{one.step_time_ps, one.breakdown_ps};
                          });
     engine_options.sample = out.samples.reported;
