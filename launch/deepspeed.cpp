@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
@@ -266,19 +267,19 @@ void take_ds_schedule(Taken& taken) {
                     plan::kCosineEnd, end.value_or(kUsualEnd), end ? "" : ", DeepSpeed's default"));
 }
 
-constexpr std::string_view kAdams[] = {"Adam", "AdamW", "adam", "adamw", "FusedAdam", "DeepSpeedCPUAdam", "CPUAdam"};
+constexpr std::string_view kAdams[] = {"adam", "adamw", "fusedadam", "deepspeedcpuadam", "cpuadam"};
 
 void take_ds_optimizer(Taken& taken) {
   taken.row({"training.clip", "gradient_clipping", Mapped::number});
   if (const auto type = taken.text("optimizer.type")) {
     const Setting* at = taken.find("optimizer.type");
-    const bool sgd = *type == "SGD" || *type == "sgd", lamb = *type == "Lamb" || *type == "lamb",
-               muon = *type == "Muon" || *type == "muon";
-    const bool adam = std::find(std::begin(kAdams), std::end(kAdams), *type) != std::end(kAdams);
-    if (type->starts_with("OneBit") || type->starts_with("ZeroOne"))
+    std::string name = *type;  // in lower case
+    for (char& c : name) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    const bool sgd = name == "sgd", lamb = name.ends_with("lamb"), muon = name == "muon";
+    if (name.starts_with("onebit") || name.starts_with("zeroone"))
       taken.not_modelled(fmt::format("optimizer.type {}: gradients in few bits (plan.gradient_compression has others)",
                                      one_line(*type)));
-    else if (!sgd && !lamb && !muon && !adam)
+    else if (!sgd && !lamb && !muon && std::find(std::begin(kAdams), std::end(kAdams), name) == std::end(kAdams))
       taken.assume(fmt::format("adamw, not {}, which no key has", one_line(*type)));
     taken.put("training.optimizer", sgd ? "sgd" : lamb ? "lamb" : muon ? "muon" : "adamw", at);
     if (sgd) taken.row({"training.momentum", "optimizer.params.momentum", Mapped::number});
@@ -349,32 +350,13 @@ void take_ds_batch(Taken& taken, const ImportHints& hints) {
 
 }  // namespace
 
-namespace {
-
-// What a preset of scenarios/models says under `key`; "": nothing, or there is none that can be read.
-std::string preset_says(const ImportHints& hints, const char* key) {
-  if (hints.data_root.empty()) return "";
-  try {
-    Diagnostics unheard;
-    const Document document = Document::from_file(
-        fmt::format("{}/scenarios/models/{}.yaml", hints.data_root, hints.model.empty() ? kUsualModel : hints.model),
-        unheard);
-    const Node root = document.root();
-    return root.kind() == Node::Kind::mapping ? root.get(key).as_text().value_or("") : "";
-  } catch (const InputError&) {
-    return "";
-  }
-}
-
-}  // namespace
-
 void take_deepspeed_of_today(Taken& taken, const ImportHints& hints) {
-  const std::string family = preset_says(hints, "family");
+  const std::string family = preset_text(hints, "family");
   const bool decoder = family == "gpt" || family == "llama" || family == "moe";
   // transformers 4.48 and later, modeling_utils.py: sdpa where the model has it; eager with capped scores, with sinks,
   // with slopes by distance and in T5, whose bias of positions is added to the scores.
-  const bool eager = !preset_says(hints, "attention_softcap").empty() ||
-                     preset_says(hints, "attention_sinks") == "true" || preset_says(hints, "position") == "alibi";
+  const bool eager = !preset_text(hints, "attention_softcap").empty() ||
+                     preset_text(hints, "attention_sinks") == "true" || preset_text(hints, "position") == "alibi";
   if ((decoder || family == "bert" || family == "vit") && !eager) {
     taken.put_over("model.attention", "sdpa_flash", nullptr);
     taken.assume(

@@ -99,6 +99,8 @@ class Taken {
   void used(const Setting& setting, const std::string& ours);
   // Whether nothing is left that no key was taken from.
   bool all_used() const;
+  // Whether an option of that name would have meant something.
+  bool knows(std::string_view key) const { return asked_.contains(key); }
   bool given(std::string_view key) const { return keys_.contains(std::string(key)); }
   std::string value_of(std::string_view key) const;
   void row(const FieldRow& row);
@@ -140,6 +142,10 @@ inline constexpr const char* kUsualModel = "llama2-7b";
 // Of framework deepspeed, a profile of 2022: what the programs of today that read such files run otherwise, as far as a
 // key has it, and the rest as assumed.
 void take_deepspeed_of_today(Taken& taken, const ImportHints& hints);
+
+// What the preset that `hints` name, or that of a file that names none, says under `key`; "": nothing, or there is no
+// preset that can be read.
+std::string preset_text(const ImportHints& hints, const char* key);
 
 // Whether a topology is said by its path, not by its name.
 bool names_file(std::string_view topology);

@@ -59,20 +59,25 @@ std::string refusal_of_gpudirect(const std::string& topology, const std::string&
 
 }  // namespace
 
-void Taken::know_preset(const ImportHints& hints) {
-  if (hints.model.empty() || (hints.data_root.empty() && !names_file(hints.model))) return;
+std::string preset_text(const ImportHints& hints, const char* key) {
+  const std::string model = hints.model.empty() ? kUsualModel : hints.model;
+  const bool file = names_file(model);
+  if (!file && hints.data_root.empty()) return "";
   try {
     Diagnostics unheard;
-    const Document document = Document::from_file(
-        names_file(hints.model) ? hints.model
-                                : fmt::format("{}/scenarios/models/{}.yaml", hints.data_root, hints.model),
-        unheard);
+    const Document document =
+        Document::from_file(file ? model : fmt::format("{}/scenarios/models/{}.yaml", hints.data_root, model), unheard);
     const Node root = document.root();
-    if (root.kind() != Node::Kind::mapping) return;
-    preset_experts_ = root.has("experts"), preset_latents_ = root.has("kv_lora_rank");
+    return root.kind() == Node::Kind::mapping ? root.get(key).as_text().value_or("") : "";
   } catch (const InputError&) {
-    return;  // whoever reads the scenario tells
+    return "";  // whoever reads the scenario tells
   }
+}
+
+void Taken::know_preset(const ImportHints& hints) {
+  if (hints.model.empty()) return;
+  preset_experts_ = !preset_text(hints, "experts").empty(),
+  preset_latents_ = !preset_text(hints, "kv_lora_rank").empty();
 }
 
 void Taken::drop_gpudirect_where_refused(const std::string& topology, const std::string& data_root) {
@@ -103,8 +108,9 @@ Imported Taken::finish(std::string format, const ImportHints& hints, std::string
     const std::string name = name_of(setting);
     std::string text = fmt::format("{} (line {})", name.substr(0, name.find_first_of(" =")), setting.line);
     if (changes_step(setting)) {
-      if (setting.as.empty() && !setting.values.empty())
-        text = fmt::format("{} {} (line {})", name_of(setting), setting.values.front(), setting.line);
+      text =
+          fmt::format("{}{} (line {})", name_of(setting),
+                      setting.as.empty() && !setting.values.empty() ? " " + setting.values.front() : "", setting.line);
       report_.unmodelled.push_back(one_line(text));
       continue;
     }

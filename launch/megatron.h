@@ -62,6 +62,8 @@ Imported import_megatron(const std::string& file, const formats::ShellScript& sc
 
 // Keys of plan, precision and gradients that Megatron-Core's fields give, by the names of Megatron-LM's arguments.
 void take_megatron_plan(Taken& taken);
+// How rows go to experts where no argument says it; of Megatron-LM's and Megatron-Core's own default.
+void take_default_dispatch(Taken& taken);
 // Batch, length and learning rate.
 void take_megatron_training(Taken& taken);
 

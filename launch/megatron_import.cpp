@@ -13,6 +13,15 @@
 #include "sim/plan/cosine_end.h"
 
 namespace rehearse::launch {
+// A capacity needs all-to-all (megatron/core/transformer/transformer_config.py).
+void take_default_dispatch(Taken& taken) {
+  if (taken.has("moe-token-dispatcher-type") || !taken.has_experts() ||
+      taken.integer("expert-model-parallel-size").value_or(1) < 2 || taken.has("moe-expert-capacity-factor"))
+    return;
+  taken.put("plan.expert_dispatch", "all_gather", nullptr);
+  taken.assume("moe-token-dispatcher-type allgather, Megatron-LM's default");
+}
+
 bool is_megatron(const formats::ShellScript& script) {
   const std::vector<Setting> settings = settings_of(script);
   const auto any = [&](std::initializer_list<std::string_view> keys) {
@@ -338,12 +347,7 @@ void take_expert_plan(Taken& taken) {
   taken.find("moe-flex-dispatcher-backend");
   if (kind == "flex" && deep) taken.put("plan.expert_dispatch", "forwarding", taken.find("moe-token-dispatcher-type"));
   if (kind == "allgather") taken.put("plan.expert_dispatch", "all_gather", taken.find("moe-token-dispatcher-type"));
-  // Its default; a capacity needs all-to-all (megatron/core/transformer/transformer_config.py).
-  if (kind.empty() && taken.has("num-experts") && taken.integer("expert-model-parallel-size").value_or(1) > 1 &&
-      !taken.has("moe-expert-capacity-factor")) {
-    taken.put("plan.expert_dispatch", "all_gather", nullptr);
-    taken.assume("moe-token-dispatcher-type allgather, Megatron-LM's default");
-  }
+  if (kind == "alltoall") taken.put("plan.expert_dispatch", "all_to_all", taken.find("moe-token-dispatcher-type"));
   taken.flag("moe-grouped-gemm");
   const auto split = taken.integer("expert-tensor-parallel-size");
   const std::int64_t tensor = taken.integer("tensor-model-parallel-size").value_or(1);
@@ -466,6 +470,7 @@ Imported import_megatron(const std::string& file, const formats::ShellScript& sc
   }
   for (const FieldRow& row : megatron_model_rows()) taken.has(row.theirs);  // so that a slip is told
   take_megatron_plan(taken);
+  take_default_dispatch(taken);
   if (!taken.has("lr-decay-style"))
     taken.assume("a constant learning rate, not --lr-decay-style linear, Megatron-LM's default");
   take_megatron_training(taken);

@@ -13,6 +13,7 @@
 #include <map>
 
 #include "launch/megatron.h"
+#include "launch/nemo_recipes.h"
 #include "sim/base/text_check.h"
 
 namespace rehearse::launch {
@@ -90,74 +91,6 @@ bool known_section(std::string_view section) {
                                             "trainer",        "trainer.strategy", "trainer.strategy.ddp",
                                             "trainer.plugins"};
   return std::find(std::begin(kSections), std::end(kSections), section) != std::end(kSections);
-}
-
-// A recipe's model as a preset of scenarios/models ("llama31_405b" is llama3.1-405b), and the tokens of its sequences:
-// those of the runs that NVIDIA publishes by these recipes (scenarios/published/throughput.csv, megatron-bridge, dgxc
-// and nemo), of recipes that name them the name's; 0: not known.
-struct Recipe {
-  std::string_view preset;
-  std::int64_t seq_len = 0;
-};
-const std::map<std::string_view, Recipe>& recipe_models() {
-  static const std::map<std::string_view, Recipe> all = {
-      {"llama2_7b", {"llama2-7b", 4096}},
-      {"llama2_13b", {"llama2-13b", 4096}},
-      {"llama2_70b", {"llama2-70b", 4096}},
-      {"llama3_8b", {"llama3-8b", 8192}},
-      {"llama3_8b_16k", {"llama3-8b", 16384}},
-      {"llama3_8b_64k", {"llama3-8b", 65536}},
-      {"llama3_8b_128k", {"llama3-8b", 131072}},
-      {"llama3_70b", {"llama3-70b", 8192}},
-      {"llama3_70b_16k", {"llama3-70b", 16384}},
-      {"llama3_70b_64k", {"llama3-70b", 65536}},
-      {"llama31_8b", {"llama3.1-8b", 8192}},
-      {"llama31_70b", {"llama3.1-70b", 8192}},
-      {"llama31_405b", {"llama3.1-405b", 8192}},
-      {"llama32_1b", {"llama3.2-1b", 8192}},
-      {"llama32_3b", {"llama3.2-3b", 8192}},
-      {"deepseek_v2", {"deepseek-v2", 4096}},
-      {"deepseek_v2_lite", {"deepseek-v2-lite", 4096}},
-      {"deepseek_v3", {"deepseek-v3", 4096}},
-      {"kimi_k2", {"kimi-k2", 4096}},
-      {"gpt3_175b", {"gpt3-175b", 2048}},
-      {"gpt_oss_20b", {"gpt-oss-20b", 4096}},
-      {"gpt_oss_120b", {"gpt-oss-120b", 4096}},
-      {"gemma_2b", {"gemma-2b", 0}},
-      {"gemma_7b", {"gemma-7b", 0}},
-      {"gemma2_2b", {"gemma2-2b", 0}},
-      {"gemma2_9b", {"gemma2-9b", 0}},
-      {"gemma2_27b", {"gemma2-27b", 0}},
-      {"gemma3_1b", {"gemma3-1b", 0}},
-      {"mistral_7b", {"mistral-7b", 0}},
-      {"mistral_nemo_12b", {"mistral-nemo-12b", 0}},
-      {"mixtral_8x7b", {"mixtral-8x7b", 0}},
-      {"mixtral_8x22b", {"mixtral-8x22b", 0}},
-      {"nemotron4_15b", {"nemotron-4-15b", 4096}},
-      {"nemotron4_340b", {"nemotron-4-340b", 4096}},
-      {"nemotronh_8b", {"nemotron-h-8b", 8192}},
-      {"nemotronh_56b", {"nemotron-h-56b", 8192}},
-      {"qwen25_500m", {"qwen2.5-0.5b", 0}},
-      {"qwen25_1p5b", {"qwen2.5-1.5b", 0}},
-      {"qwen25_7b", {"qwen2.5-7b", 0}},
-      {"qwen25_14b", {"qwen2.5-14b", 0}},
-      {"qwen25_32b", {"qwen2.5-32b", 0}},
-      {"qwen25_72b", {"qwen2.5-72b", 0}},
-      {"qwen3_600m", {"qwen3-0.6b", 4096}},
-      {"qwen3_1p7b", {"qwen3-1.7b", 4096}},
-      {"qwen3_4b", {"qwen3-4b", 4096}},
-      {"qwen3_8b", {"qwen3-8b", 4096}},
-      {"qwen3_14b", {"qwen3-14b", 4096}},
-      {"qwen3_32b", {"qwen3-32b", 4096}},
-      {"qwen3_30b_a3b", {"qwen3-30b-a3b", 4096}},
-      {"qwen3_235b_a22b", {"qwen3-235b-a22b", 4096}},
-      {"glm45_355b_a32b", {"glm-4.5", 0}},
-      {"glm45_air_106b_a12b", {"glm-4.5-air", 0}},
-      {"nemotron_3_nano", {"nemotron-3-nano", 8192}},
-      {"nemotron_3_super", {"nemotron-3-super", 8192}},
-      {"llama4_maverick", {"llama4-maverick", 8192}},
-  };
-  return all;
 }
 
 // --gpu as a topology.
@@ -262,12 +195,18 @@ NemoCommand nemo_command(const ShellCommand& command) {
     const std::string& text = command.words[i].text;
     if (i + 1 < command.words.size() && text == "nemo" && command.words[i + 1].text == "llm") one.two = true;
     const std::string recipe = recipe_of(program_of(text));
-    if (!one.recipe.empty() || !recipe_models().contains(recipe)) continue;
+    if (!one.recipe.empty() || !nemo_recipes().contains(recipe)) continue;
     one.recipe = recipe, one.from = command.words[i];
     if (all_gpus) one.performance = true;
   }
+  const bool starts_bridge = std::any_of(command.words.begin(), command.words.end(), [](const ShellWord& word) {
+    const std::string program = program_of(word.text);
+    return program == "run_script" || program == "setup_experiment";
+  });
   if (one.recipe.empty() && all_gpus && name != nullptr && !size.empty())
-    named(*name, name->values.front() + "_" + size), one.performance = one.bridge = true;
+    if (const std::string joined = name->values.front() + "_" + size;
+        starts_bridge || nemo_recipes().contains(recipe_of(joined)))
+      named(*name, joined), one.performance = one.bridge = true;
   if (!one.performance && !one.two && !assigns) one.options.clear();
   return one;
 }
@@ -311,10 +250,11 @@ class Translation {
     if (field == "grad_reduce_in_fp32") {
       return all_.push_back(said(yes ? "accumulate-allreduce-grads-in-fp32" : "grad-reduce-in-bf16", {}, at, text));
     }
-    if (field == "fp8_recipe" && text.starts_with('-')) {  // of 25.07 and 25.09, beside --compute_dtype fp8
-      static const NemoWords recipes = {{"ds", "delayed"}, {"cs", "tensorwise"}, {"mx", "mxfp8"}, {"ss", "blockwise"}};
-      if (const std::string_view known = looked_up(recipes, value); !known.empty()) value = known;
-    }
+    if (field == "gated_linear_unit") return all_.push_back(said(yes ? "swiglu" : "", {}, at, text));
+    if (field == "add_bias_linear") return all_.push_back(said(yes ? "" : "disable-bias-linear", {}, at, text));
+    if (field == "share_embeddings_and_output_weights")
+      return all_.push_back(said(yes ? "" : "untie-embeddings-and-output-weights", {}, at, text));
+    if (field == "num_query_groups") all_.push_back(said("group-query-attention", {}, at, text));
     if (field == "recompute_modules") std::replace(value.begin(), value.end(), ',', ' ');
     if (field == "recompute_num_layers" && text.starts_with("-")) {  // utils/overrides.py, _set_recompute_overrides
       all_.push_back(said("recompute-granularity", {"full"}, at, text));
@@ -358,9 +298,7 @@ class Translation {
     for (const Kind& kind : kKinds) {
       if (value != kind.short_name && value.find(kind.part) == std::string::npos) continue;
       all_.push_back(said("fp8-format", {kind.format}, at, text));
-      const bool said_already =
-          std::any_of(all_.begin(), all_.end(), [](const Setting& s) { return s.key == "fp8-recipe"; });
-      if (value != "fp8" || !said_already) all_.push_back(said("fp8-recipe", {kind.recipe}, at, text));
+      all_.push_back(said("fp8-recipe", {kind.recipe}, at, text));
       if (kind.params) all_.push_back(said("fp8-param-gather", {}, at, text));
       return;
     }
@@ -405,20 +343,38 @@ class Translation {
         continue;
       }
       std::replace(name.begin(), name.end(), '-', '_');
-      add(name, one.values.empty() ? "True" : one.values.front(), one.at, shown);
+      std::string value = one.values.empty() ? "True" : one.values.front();
+      if (name == "fp8_recipe") {  // of 25.07 and 25.09: "--compute_dtype fp8 --fp8_recipe cs" is fp8_cs
+        all_.push_back(said("", {}, one.at, shown));
+        continue;
+      }
+      if (name == "compute_dtype" && value == "fp8")
+        if (const std::string_view recipe = eight_bit_recipe(); !recipe.empty()) value = recipe;
+      add(name, std::move(value), one.at, shown);
     }
+  }
+
+  // Of --fp8_recipe, by the name that says both; "": there is none.
+  std::string_view eight_bit_recipe() const {
+    static const NemoWords recipes = {{"ds", "fp8_ds"}, {"cs", "fp8_cs"}, {"mx", "fp8_mx"}, {"ss", "fp8_sc"}};
+    std::string_view last;
+    for (const CommandOption& one : nemo_.options)
+      if ((one.name == "--fp8_recipe" || looked_up(short_options(), one.name) == "fp8_recipe") && !one.values.empty())
+        last = looked_up(recipes, one.values.front());
+    return last;
   }
 
   const NemoCommand& nemo_;
   std::vector<Setting> all_;
 };
 
-// What a later setting of the same name says otherwise.
+// What a later setting of the same name says otherwise, of names that mean something here: others are listed without
+// their values.
 void note_overridden(const std::vector<Setting>& settings, Taken& taken) {
   std::map<std::string, const Setting*> last;
   for (const Setting& one : settings) {
     const Setting*& before = last[one.key];
-    if (before != nullptr && !one.key.empty() && before->values != one.values)
+    if (before != nullptr && taken.knows(one.key) && before->values != one.values)
       taken.assume(one_line(fmt::format("{}, which the program applies after {}", one.as, before->as)));
     before = &one;
   }
@@ -433,7 +389,10 @@ void take_nemo_ranks(Taken& taken, const NemoCommand& nemo, const ImportHints& h
       taken.find(key);
     return;
   }
-  const bool slurm = taken.has("sbatch-gpus-per-node") || taken.has("sbatch-ntasks-per-node");
+  // One task a node starts the others.
+  const Setting* const tasks = taken.peek("sbatch-ntasks-per-node");
+  const bool slurm =
+      taken.has("sbatch-gpus-per-node") || (tasks != nullptr && tasks->values != std::vector<std::string>{"1"});
   if (nemo.two && !slurm && !taken.has("nproc-per-node") && taken.has("nnodes")) {
     constexpr std::int64_t kDevices = 8;  // num_gpus_per_node of nemo/collections/llm/recipes
     if (const auto nodes = taken.integer("nnodes"); nodes && *nodes >= 1 && *nodes <= 100'000)
@@ -448,11 +407,11 @@ ImportHints take_nemo_names(Taken& taken, const NemoCommand& nemo, ImportHints h
   for (const char* key : {"model-family-name", "model-recipe-name", "recipe", "factory"}) taken.find(key);
   if (!nemo.recipe.empty() && hints.model.empty()) {
     const Setting at{"recipe", {}, nemo.from.line, nemo.from.column, "", nemo.from.text};
-    const auto found = recipe_models().find(nemo.recipe);
-    const std::string preset(found == recipe_models().end() ? "" : found->second.preset);
+    const auto found = nemo_recipes().find(nemo.recipe);
+    const std::string preset(found == nemo_recipes().end() ? "" : found->second.preset);
     if (preset.empty()) {
       std::vector<std::string> known;
-      for (const auto& one : recipe_models()) known.emplace_back(one.first);
+      for (const auto& one : nemo_recipes()) known.emplace_back(one.first);
       const std::string near = nearest(nemo.recipe, known);
       taken.error(at, fmt::format("there is no preset of the recipe {}", detail::shown(nemo.recipe)),
                   near.empty() ? "name the model with --model" : fmt::format("did you mean '{}'? Or --model", near));
@@ -491,67 +450,6 @@ void take_model_changes(Taken& taken) {
   if (taken.flag("use-tokendrop")) taken.put_over("model.capacity_factor", "1", taken.find("use-tokendrop"));
 }
 
-// What recipes have where a command says nothing, and what is theirs alone.
-void add_recipe_defaults(bool performance, std::vector<Setting>& settings, std::vector<std::string>& assumed) {
-  const auto has = [&](std::string_view key) {
-    return std::any_of(settings.begin(), settings.end(), [&](const Setting& one) { return one.key == key; });
-  };
-  const auto add = [&](const char* key) {
-    if (!has(key)) settings.push_back({key, {}, 0, 0, ""});
-  };
-  if (!has("bf16") && !has("fp16")) {
-    add("bf16");
-    assumed.emplace_back("bf16, as recipes have it where the command gives no precision");
-  }
-  for (const char* key : {"use-distributed-optimizer", "overlap-grad-reduce", "overlap-param-gather"}) add(key);
-  if (performance && !has("accumulate-allreduce-grads-in-fp32") && !has("grad-reduce-in-bf16")) {
-    add("grad-reduce-in-bf16");
-    assumed.emplace_back("gradients in bf16, ddp.grad_reduce_in_fp32 False of the scripts' performance mode");
-  }
-  assumed.emplace_back(
-      "the distributed optimizer with reductions and gathers overlapped, as Megatron-Bridge's and NeMo's recipes have "
-      "it");
-  const auto tensor = std::find_if(settings.rbegin(), settings.rend(),
-                                   [](const Setting& one) { return one.key == "tensor-model-parallel-size"; });
-  if (tensor == settings.rend() || has("sequence-parallel")) return;
-  if (tensor->values == std::vector<std::string>{"1"}) return;
-  add("sequence-parallel");
-  assumed.emplace_back("sequence parallelism, which the program sets with tensor parallelism");
-}
-
-void take_recipe_sequences(Taken& taken, const std::string& recipe) {
-  if (taken.has("seq-length")) return;
-  constexpr std::int64_t kUsual = 4096;
-  const auto found = recipe_models().find(recipe);
-  const bool known = found != recipe_models().end() && found->second.seq_len > 0;
-  taken.put("training.seq_len", fmt::format("{}", known ? found->second.seq_len : kUsual), nullptr);
-  taken.assume(known ? fmt::format("sequences of {} tokens, the recipe's", found->second.seq_len)
-                     : fmt::format("sequences of {} tokens: those of the recipe are not known here (-sl)", kUsual));
-}
-
-// Rows of experts that drop none go by DeepEP or HybridEP in Megatron-Bridge's configurations
-// (scripts/performance/configs, deepseek/deepseek_v3_llm_pretrain.py @27dfb3df, qwen/qwen3_workload_base_configs.py
-// @01b2977e).
-void take_recipe_dispatch(Taken& taken) {
-  if (taken.given("plan.expert_dispatch") || !taken.has_experts() || taken.flag("use-tokendrop") ||
-      taken.integer("expert-model-parallel-size").value_or(1) < 2)
-    return;
-  taken.put("plan.expert_dispatch", "forwarding", nullptr);
-  taken.assume(
-      "rows forwarded to experts (DeepEP, HybridEP), as the scripts' configurations without token drop have it");
-}
-
-// Rank and scale of Megatron-Bridge's and NeMo's LoRA (peft/lora.py: dim and alpha 32).
-void take_adapters(Taken& taken) {
-  for (const char* key : {"finetuning", "peft", "peft-scheme", "task"}) {
-    const auto kind = taken.text(key);
-    if (!kind || *kind != "lora") continue;
-    taken.put("training.lora_rank", "32", taken.find(key));
-    taken.put("training.lora_alpha", "32", nullptr);
-    return taken.assume("adapters of rank 32 and alpha 32, the default of Megatron-Bridge's and NeMo's LoRA");
-  }
-}
-
 }  // namespace
 
 bool is_nemo(const ShellScript& script) {
@@ -566,7 +464,6 @@ Imported import_nemo(const std::string& file, const ShellScript& script, const I
   add_recipe_defaults(nemo.performance, settings, assumed);
   std::move(beside.begin(), beside.end(), std::back_inserter(settings));
   Taken taken(file, std::move(settings), "--");
-  note_overridden(own, taken);
   const ImportHints names = take_nemo_names(taken, nemo, hints);
   taken.know_preset(names);
   take_nemo_ranks(taken, nemo, hints);
@@ -575,10 +472,13 @@ Imported import_nemo(const std::string& file, const ShellScript& script, const I
   else
     take_model_changes(taken);
   take_megatron_plan(taken);
-  if (nemo.bridge) take_recipe_dispatch(taken);
+  if (nemo.bridge)
+    take_recipe_dispatch(taken);
+  else if (names.model.empty())
+    take_default_dispatch(taken);
   take_megatron_training(taken);
   if (!names.model.empty()) take_recipe_sequences(taken, nemo.recipe);
-  take_adapters(taken);
+  take_recipe_adapters(taken);
   std::vector<std::string> left;
   for (const auto& [flag, field] : {std::pair{"tensor-model-parallel-size", "tensor_model_parallel_size"},
                                     {"pipeline-model-parallel-size", "pipeline_model_parallel_size"},
@@ -587,6 +487,7 @@ Imported import_nemo(const std::string& file, const ShellScript& script, const I
                                     {"micro-batch-size", "micro_batch_size"},
                                     {"global-batch-size", "global_batch_size"}})
     if (!taken.has(flag)) left.emplace_back(field);
+  note_overridden(own, taken);
   for (std::string& line : assumed) taken.assume(std::move(line));
   taken.assume(fmt::format(
       "what the command leaves to its recipe{} is not in the file, and is this program's default here{}{}",

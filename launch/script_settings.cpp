@@ -98,7 +98,10 @@ std::vector<CommandOption> options_of(const ShellCommand& command, PlainNames pl
       open = false;
     } else if (is_short(word)) {
       open = !of_shell;
-      if (!of_shell) list.push_back({word.text, {}, word});
+      if (of_shell) continue;
+      const std::size_t end = word.text.find('=');
+      list.push_back({word.text.substr(0, end), {}, word});
+      if (end != std::string::npos) list.back().values.push_back(word.text.substr(end + 1));
     } else if (is_flag(word)) {
       open = true;
       const std::size_t end = word.text.find('=');
@@ -143,8 +146,11 @@ std::vector<Setting> environment_of(const ShellScript& script) {
   for (const ShellWord& word : script.directives) {
     const std::size_t equals = word.text.find('=');
     if (!is_flag(word) || equals == std::string::npos) continue;
-    list.push_back(
-        {"sbatch-" + name_of(word.text.substr(0, equals)), {word.text.substr(equals + 1)}, word.line, word.column, ""});
+    // --gpus-per-node=[TYPE:]N, --gres=gpu[:TYPE]:N
+    std::string name = name_of(word.text.substr(0, equals)), value = word.text.substr(equals + 1);
+    if (name == "gres" && value.starts_with("gpu:")) name = "gpus-per-node";
+    if (name == "gpus-per-node") value.erase(0, value.rfind(':') + 1);
+    list.push_back({"sbatch-" + name, {value}, word.line, word.column, ""});
   }
   return list;
 }

@@ -339,9 +339,13 @@ void StateFile::read_header() {
 
 void StateFile::read(std::int64_t offset, std::int64_t bytes, std::byte* to) const {
   if (offset < 0 || bytes < 0 || offset + bytes > header_.payload_bytes) refuse("a part of it lies outside of it");
-  const Open opened(*this);
-  find("the checkpoint");
-  if (!header_.stored) return read_at(payload_ + offset, bytes, to);
+  // Not open while a base is read: of a long chain only one file is.
+  const auto read_own = [this](std::int64_t at, std::int64_t count, std::byte* into) {
+    const Open opened(*this);
+    find("the checkpoint");
+    read_at(at, count, into);
+  };
+  if (!header_.stored) return read_own(payload_ + offset, bytes, to);
   const std::vector<StateSpan>& spans = *header_.stored;
   auto next = std::upper_bound(spans.begin(), spans.end(), offset,
                                [](std::int64_t at, const StateSpan& s) { return at < s.offset + s.bytes; });
@@ -352,7 +356,7 @@ void StateFile::read(std::int64_t offset, std::int64_t bytes, std::byte* to) con
                                                    : next->offset;
     const std::int64_t n = std::min(bytes, end - offset);
     if (ours)
-      read_at(payload_ + places_[static_cast<std::size_t>(next - spans.begin())] + offset - next->offset, n, to);
+      read_own(payload_ + places_[static_cast<std::size_t>(next - spans.begin())] + offset - next->offset, n, to);
     else if (base_ != nullptr)
       base_->read(offset, n, to);
     else

@@ -505,7 +505,8 @@ class KernelCall {
   std::int64_t micro_batch() const { return c_.scenario.plan.micro_batch; }
   std::vector<plan::TokenRun> tokens() const {
     const plan::Training& t = c_.scenario.training;
-    if (c_.equal_documents) return plan::context_tokens(c_.scenario.plan, t.seq_len, c_.context_coordinate);
+    if (c_.equal_documents || !plan::rings_by_document(c_.scenario.plan, t))  // a GPU's step is not for the host to read
+      return plan::context_tokens(c_.scenario.plan, t.seq_len, c_.context_coordinate);
     return plan::held_tokens(c_.scenario.plan, t, example(), c_.context_coordinate);
   }
   std::int64_t example() const { return c_.step->first_sequence + c_.first_sequence; }  // the micro-batch's first

@@ -131,15 +131,8 @@ std::string ranks_figure(const StepHistory& h) {
 // The lowest mean over the window that a run comes to; nothing if it has none.
 std::optional<double> lowest(const StepHistory& h) {
   std::optional<double> least;
-  double sum = 0;
-  for (std::size_t s = 0; s < h.loss.size(); ++s) {
-    sum += h.loss[s];
-    if (s >= static_cast<std::size_t>(kWindow)) sum -= h.loss[s - static_cast<std::size_t>(kWindow)];
-    if (s + 1 < static_cast<std::size_t>(kWindow)) continue;
-    const double mean = sum / static_cast<double>(kWindow);
-    if (!std::isfinite(mean)) break;
-    if (!least || mean < *least) least = mean;
-  }
+  for (const double mean : result::mean_losses(h, kWindow))
+    if (std::isfinite(mean) && (!least || mean < *least)) least = mean;
   return least;
 }
 

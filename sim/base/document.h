@@ -62,6 +62,9 @@ class Node {
   std::optional<double> as_number() const;
   std::optional<std::string> as_text() const;
 
+  // Reports it where `value`, which was read of `key`, is below kLowestBandwidth.
+  void check_lowest(std::string_view key, Bandwidth value, std::string hint = "") const;
+
   // Reports a problem at this node's position (at the parent's if it is missing).
   void error(std::string message, std::string hint = "") const;
   // Reports keys of this mapping that were never asked for. Call once per mapping, after reading it.

@@ -244,6 +244,12 @@ Bandwidth Node::bandwidth(std::string_view key, std::optional<Bandwidth> fallbac
                        "bps, kbps, Mbps, Gbps, Tbps, or bytes as in GB/s", "400Gbps");
 }
 
+void Node::check_lowest(std::string_view key, Bandwidth value, std::string hint) const {
+  const auto text = get(key).as_text();
+  if (text && parse_bandwidth(*text) && value < kLowestBandwidth)
+    get(key).error(fmt::format("{} is out of range, expected at least 1MB/s", *text), std::move(hint));
+}
+
 Time Node::time(std::string_view key, std::optional<Time> fallback) const {
   const Node child = get(key);
   const Value* const found = scalar(child, fallback.has_value(), "a time such as 5us");

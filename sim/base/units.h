@@ -90,4 +90,8 @@ std::string format_bytes(Bytes bytes);         // decimal units: B kB MB GB TB
 std::string format_time(Time time);            // ps ns us ms s, above 120 s in min, above 2 h in h
 std::string format_bandwidth(Bandwidth rate);  // GB/s and so on
 
+// The least that is asked of a rate between devices, or to memory or storage: slower ones are mistakes, and would make
+// steps that do not fit in 106 days of picoseconds.
+inline constexpr Bandwidth kLowestBandwidth(1'000'000);
+
 }  // namespace rehearse

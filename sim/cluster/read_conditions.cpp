@@ -232,11 +232,7 @@ Fault read_fault(const Node& node) {
   fault.share = node.number("share", 1.0, 0.0001, 1.0);
   if (node.has("bandwidth")) {
     fault.bandwidth = node.bandwidth("bandwidth");
-    if (*fault.bandwidth < Bandwidth(1'000'000))
-      node.get("bandwidth")
-          .error(
-              fmt::format("{} is out of range, expected at least 1MB/s", node.get("bandwidth").as_text().value_or("")),
-              "missing: true, of a link that is down");
+    node.check_lowest("bandwidth", *fault.bandwidth, "missing: true, of a link that is down");
   }
   fault.latency = read_latency(node, "latency", Time());
   node.finish();

@@ -7,10 +7,9 @@
 namespace rehearse::cluster {
 namespace {
 
-// Slower links and longer latencies are mistakes, and would make steps that do not fit in 106 days of picoseconds.
-constexpr Bandwidth kLowestBandwidth(1'000'000);
 // A thousand times what any port has; sums over a cluster's links stay below 64 bits.
 constexpr Bandwidth kHighestBandwidth(1'000'000'000'000'000);
+// Longer ones are mistakes, as bandwidths below kLowestBandwidth are.
 constexpr Time kLongestLatency = Time::from_us(1'000'000);
 
 }  // namespace
@@ -28,11 +27,11 @@ Port read_port(const Node& node, std::optional<Time> latency) {
   Port port;
   port.effective = Bandwidth(std::llround(static_cast<double>(nominal.per_s()) * efficiency));
   port.latency = read_latency(node, "latency", latency);
-  const auto given = node.get("bandwidth").as_text();
-  if (given && parse_bandwidth(*given) && nominal < kLowestBandwidth)
-    node.get("bandwidth").error(fmt::format("{} is out of range, expected at least 1MB/s", *given));
+  node.check_lowest("bandwidth", nominal);
   if (nominal > kHighestBandwidth)
-    node.get("bandwidth").error(fmt::format("{} is out of range, expected at most 1000TB/s", given.value_or("")));
+    node.get("bandwidth")
+        .error(
+            fmt::format("{} is out of range, expected at most 1000TB/s", node.get("bandwidth").as_text().value_or("")));
   return port;
 }
 

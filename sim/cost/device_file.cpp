@@ -388,11 +388,8 @@ void read_device(const Node& root, const std::string& file, DeviceData& data, Di
   device.sms = static_cast<int>(root.integer(device.cpu ? "cores" : "sms", {}, 1, 1 << 20));
   device.memory = root.bytes("memory");
   device.memory_bandwidth = root.bandwidth("memory_bandwidth");
-  constexpr std::int64_t kSlowest = 1'000'000;  // B/s; any slower, and times of large tensors have no bound
-  if (const auto given = root.get("memory_bandwidth").as_text();
-      given && parse_bandwidth(*given) && device.memory_bandwidth.per_s() < kSlowest)
-    root.get("memory_bandwidth").error("expected at least 1MB/s");
-  device.memory_bandwidth = std::max(device.memory_bandwidth, Bandwidth(kSlowest));
+  root.check_lowest("memory_bandwidth", device.memory_bandwidth);
+  device.memory_bandwidth = std::max(device.memory_bandwidth, kLowestBandwidth);
   data.host_bandwidth = root.bandwidth("host_bandwidth", device.memory_bandwidth);
   data.kernel_time = root.time("kernel_time");
   device.host_launch = root.number("host_launch", 1.0, 0.1, 100);

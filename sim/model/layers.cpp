@@ -204,15 +204,22 @@ std::string layers_problem(const std::vector<Layer>& list, Extent in, const std:
   return "";
 }
 
-std::int64_t layer_parameters(const std::vector<Layer>& list, Extent in) {
+std::int64_t table_parameters(const std::vector<Layer>& list, Extent in) {
   std::int64_t sum = 0;
+  over_layers(list, in, [&](const Layer& layer, Extent x) {
+    if (layer.kind == LayerKind::embedding) sum += (layer.vocab + (layer.positions ? x.vectors : 0)) * layer.width;
+    for (const std::int64_t rows : layer.rows) sum += rows * layer.width;
+  });
+  return sum;
+}
+
+std::int64_t layer_parameters(const std::vector<Layer>& list, Extent in) {
+  std::int64_t sum = table_parameters(list, in);
   over_layers(list, in, [&](const Layer& layer, Extent x) {
     const std::int64_t bias = layer.bias ? layer.width : 0, in_a_row = x.rows() ? x.channels : x.elements();
     if (layer.kind == LayerKind::linear) sum += in_a_row * layer.width + bias;
     if (layer.kind == LayerKind::attention)
       sum += (x.channels + (layer.bias ? 1 : 0)) * (qkv_width(layer, x) + x.channels);
-    if (layer.kind == LayerKind::embedding) sum += (layer.vocab + (layer.positions ? x.vectors : 0)) * layer.width;
-    for (const std::int64_t rows : layer.rows) sum += rows * layer.width;
     if (layer.kind == LayerKind::convolution)
       sum += x.channels / layer.groups * layer.kernel * layer.kernel * layer.width + bias;
     if (layer.kind == LayerKind::batch_norm || layer.kind == LayerKind::layer_norm) sum += 2 * x.channels;

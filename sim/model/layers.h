@@ -83,6 +83,8 @@ Extent extent_after(const std::vector<Layer>& list, Extent in);
 std::string layers_problem(const std::vector<Layer>& list, Extent in, const std::string& path);
 
 std::int64_t layer_parameters(const std::vector<Layer>& list, Extent in);
+// Of these, those of embeddings and sparse features' tables.
+std::int64_t table_parameters(const std::vector<Layer>& list, Extent in);
 // Of the forward pass of one example: products of convolutions and linear layers.
 double layer_multiply_adds(const std::vector<Layer>& list, Extent in);
 // Of the first product of the list, whose input asks for no gradient where the list is a whole model.

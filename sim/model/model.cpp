@@ -436,6 +436,15 @@ std::int64_t parameter_count(const Model& model, std::int64_t vocab) {
   return transformer_parameters(model, vocab > 0 ? vocab : model.vocab, true);
 }
 
+std::int64_t table_parameter_count(const Model& model) {
+  if (!model.is_transformer()) return model.is_list() ? table_parameters(model.layer_list, model.input()) : 0;
+  if (model.is_vision()) return 0;
+  const std::int64_t kinds = model.is_encoder() ? model.segment_kinds : 0;
+  const bool biases = model.position == Position::relative, learned = model.position == Position::learned;
+  return (model.vocab + kinds + (learned ? model.learned_positions() : 0)) * model.hidden +
+         (biases ? 2 * model.heads * model.relative_buckets : 0);
+}
+
 std::int64_t active_parameter_count(const Model& model) {
   return model.is_transformer() ? transformer_parameters(model, model.vocab, false) : vision_parameters(model);
 }
@@ -476,7 +485,11 @@ bool is_plain_gpt(const Model& model) {
 std::string expert_multiply_adds_text(const Model& model) {
   const std::string matrices = std::to_string(model.ffn_inputs() + 1);
   if (model.expert_latent == 0) return "h (e + " + matrices + " (t x + y))";
-  return "(h (e + 2 l + " + matrices + " y) + " + matrices + " l t x), l = expert_latent";
+  return "(h (e + 2 l + " + matrices + " y) + " + matrices + " l t x)";
+}
+std::string expert_widths_text(const Model& model) {
+  return std::string(", e experts of width x, of which each token takes t, y = width of all shared experts") +
+         (model.expert_latent > 0 ? ", l = expert_latent" : "");
 }
 
 }  // namespace
@@ -512,10 +525,8 @@ std::string flop_formula(const Model& model, std::int64_t seq_len, const Adapter
            "of attention 2 h a + 2 h k + 2 s a, a = heads x head_dim, k = kv_heads x head_dim; of a feed-forward "
            "layer " +
            std::to_string(model.ffn_inputs() + 1) + " h f, f = ffn_hidden" +
-           (model.family == Family::moe
-                ? "; of experts " + expert_multiply_adds_text(model) +
-                      ", e experts of width x, of which each token takes t, y = width of all shared experts"
-                : "") +
+           (model.family == Family::moe ? "; of experts " + expert_multiply_adds_text(model) + expert_widths_text(model)
+                                        : "") +
            modules;
   const bool latent = model.latent_attention();
   const std::string layer = latent ? "A + s heads (d + v)" : "2 h a + 2 h k + 2 s a";
@@ -530,10 +541,8 @@ std::string flop_formula(const Model& model, std::int64_t seq_len, const Adapter
              widths + ", f = ffn_hidden" + modules;
     case Family::moe:
       return attention + "6 B s (L (" + layer + ") + (L - D) " + expert_multiply_adds_text(model) + " + " +
-             std::to_string(model.ffn_inputs() + 1) + " D h f + h V)" + widths +
-             ", e experts of width x, of which each token takes t, y = width of all shared experts, D dense layers of "
-             "width f = ffn_hidden" +
-             modules;
+             std::to_string(model.ffn_inputs() + 1) + " D h f + h V)" + widths + expert_widths_text(model) +
+             ", D dense layers of width f = ffn_hidden" + modules;
     case Family::bert:
       return attention +
              "6 B (s L (4 h^2 + 2 s h + 2 h f) + p (h^2 + h V) + h^2 + 2 h), f = ffn_hidden, p = the tokens " +

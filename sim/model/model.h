@@ -151,9 +151,9 @@ struct Model {
   // llama, moe: multi-token prediction (DeepSeek-AI 2024, arXiv 2412.19437, section 2.2): so many modules behind the
   // layers. Module k, from 1, has a norm of the hidden state before it and one of the embedding of the token k places
   // on, a product of both to the model's width, a block like the last layer, or layers of one branch as mtp_pattern has
-  // them (with layer_pattern), and a norm before the head; the table of
-  // embeddings and the head are the model's own. It predicts the token k + 1 places on. Positions past a sequence's end
-  // are left out, and a module's loss, over all its tokens, has mtp_loss_weight / mtp_depth.
+  // them (with layer_pattern), and a norm before the head; the table of embeddings and the head are the model's own. It
+  // predicts the token k + 1 places on. Positions past a sequence's end are left out, and a module's loss, over all its
+  // tokens, has mtp_loss_weight / mtp_depth.
   std::int64_t mtp_depth = 0;
   std::string mtp_pattern;
   double mtp_loss_weight = 0.3;
@@ -334,6 +334,9 @@ std::int64_t parameter_count(const Model& model, std::int64_t vocab = 0);
 std::int64_t layer_parameter_count(const Model& model, std::int64_t layer = 0);
 // Of these, those of routed experts, which may be spread over ranks.
 std::int64_t routed_parameter_count(const Model& model, std::int64_t layer);
+// Of all, those of tables of which tokens, places or sparse features look up rows; a head that is tied to one is that
+// one.
+std::int64_t table_parameter_count(const Model& model);
 // What a token's forward pass uses of them: of the routed experts those that it is sent to.
 std::int64_t active_parameter_count(const Model& model);
 // Of the adapters of a gpt, llama or moe: rank (in + out) for each product, of all experts.

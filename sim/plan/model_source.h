@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "sim/base/document.h"
-#include "sim/model/model.h"
 
 namespace rehearse::plan::detail {
 
@@ -37,9 +36,5 @@ class ModelSource {
  private:
   Node own_, preset_;
 };
-
-// Problems of layers of one branch each (model.layer_pattern), and of keys that are given where none has them.
-void finish_pattern(const ModelSource& source, const model::Model& model);
-void check_no_mixers(const ModelSource& source, const model::Model& model);
 
 }  // namespace rehearse::plan::detail

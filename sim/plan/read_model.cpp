@@ -19,6 +19,7 @@
 #include "sim/plan/nearest_numbers.h"
 #include "sim/plan/read_keys.h"
 #include "sim/plan/read_layers.h"
+#include "sim/plan/read_pattern.h"
 #include "sim/plan/read_routing.h"
 #include "sim/plan/sections.h"
 
@@ -186,8 +187,7 @@ class ModelReader {
   }
 
   void finish_transformer() {
-    if (model_.one_branch()) detail::finish_pattern(source_, model_);
-    if (!model_.has_mixers()) detail::check_no_mixers(source_, model_);
+    detail::check_pattern(source_, model_);
     if (!source_.given("ffn_hidden")) {
       if (model_.family == Family::moe && model_.has_dense_ffn())
         source_.value("ffn_hidden")

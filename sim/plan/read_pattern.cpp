@@ -1,11 +1,12 @@
-// See model_source.h.
+// See read_pattern.h.
+#include "sim/plan/read_pattern.h"
+
 #include <fmt/format.h>
 
 #include <cstdint>
 #include <string>
 #include <utility>
 
-#include "sim/plan/model_source.h"
 #include "sim/plan/nearest_numbers.h"
 
 namespace rehearse::plan::detail {
@@ -13,8 +14,9 @@ namespace rehearse::plan::detail {
 using model::Family;
 using model::Model;
 
-// Layers of one branch each.
-void finish_pattern(const ModelSource& source, const Model& model) {
+namespace {
+
+void check_branches(const ModelSource& source, const Model& model) {
   const std::string &pattern = model.layer_pattern, letters = model.family == Family::moe ? "M*-E" : "M*-";
   const Node given = source.value("layer_pattern");
   if (const std::size_t wrong = pattern.find_first_not_of(letters); wrong != std::string::npos)
@@ -56,10 +58,18 @@ void check_no_mixers(const ModelSource& source, const Model& model) {
                                                   {"mamba_state", model.mamba_state != plain.mamba_state},
                                                   {"mamba_conv", model.mamba_conv != plain.mamba_conv},
                                                   {"mamba_chunk", model.mamba_chunk != plain.mamba_chunk}};
-  if (!model.one_branch() && !model.mtp_pattern.empty())
-    source.value("mtp_pattern").error("modules are blocks as the layers are", "leave it out, or give layer_pattern");
   for (const auto& [key, is] : changed)
     if (is) source.value(key).error("has no meaning without a mixer among the layers", "layer_pattern: \"M-M-\"");
+}
+
+}  // namespace
+
+void check_pattern(const ModelSource& source, const Model& model) {
+  if (model.one_branch())
+    check_branches(source, model);
+  else if (!model.mtp_pattern.empty())
+    source.value("mtp_pattern").error("modules are blocks as the layers are", "leave it out, or give layer_pattern");
+  if (!model.one_branch() || !model.has_mixers()) check_no_mixers(source, model);
 }
 
 }  // namespace rehearse::plan::detail

@@ -193,9 +193,8 @@ struct Activation {
   std::int64_t rows = 0, cols = 0;
   bool separate =
       false;  // gated: the gate's function and the product are kernels of their own (costs; the result is the same)
-  // Of experts, each row times its weight, but for geglu: forward {x, weights f32 [rows]} -> {y}; backward {dy, x,
-  // weights}
-  // -> {dx, dweights f32 [rows]}.
+  // Of experts, each row times its weight, but for geglu: forward {x, weights f32 [rows]} -> {y};
+  // backward {dy, x, weights} -> {dx, dweights f32 [rows]}.
   bool weighted = false;
   friend bool operator==(const Activation&, const Activation&) = default;
 };

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "sim/base/input_files.h"
 #include "sim/result/output_file.h"
 #include "sim/result/records.h"
 #include "sim/result/result.h"
@@ -90,14 +91,17 @@ void write_directory(const Result& r, const std::string& dir, const std::vector<
   OutputFile json((base / "result.json").string(), OutputFile::Format::plain);
   json.write(to_json(r));
   json.finish();
-  for (const char* name : {"steps.csv", "servers.csv", "learning.csv"})
-    if (std::none_of(more.begin(), more.end(), [&](const DirectoryFile& file) { return file.name == name; }))
-      fs::remove(base / name, ignored);
+  const bool of_older = fs::exists(base / "result.json", ignored);
   ops.commit();
   trace.commit();
   for (const auto& file : others) file->commit();
   json.commit();
   made.keep();
+  if (!of_older) return;  // what lies there is nobody's result
+  for (const char* name : {"steps.csv", "servers.csv", "learning.csv"})
+    if (!is_input((base / name).string()) &&
+        std::none_of(more.begin(), more.end(), [&](const DirectoryFile& file) { return file.name == name; }))
+      fs::remove(base / name, ignored);
 }
 
 void write_files(const std::string& dir, const std::vector<std::pair<std::string, std::string>>& files) {

@@ -446,8 +446,8 @@ struct DirectoryFile {
   std::function<void(OutputFile&)> write;
 };
 DirectoryFile directory_file(std::string name, std::string content);
-// Writes DIR/ops.csv, trace.json.gz, `more` and, last, result.json, each atomically; makes DIR. Of steps.csv,
-// servers.csv and learning.csv that this result has not, those of an older one are removed. Throws std::runtime_error.
+// Writes DIR/ops.csv, trace.json.gz, `more` and, last, result.json, each atomically; makes DIR. Where an older result
+// was, its steps.csv, servers.csv and learning.csv that this one has not are then removed. Throws std::runtime_error.
 void write_directory(const Result& r, const std::string& dir, const std::vector<DirectoryFile>& more = {});
 
 }  // namespace rehearse::result

@@ -158,15 +158,20 @@ StepHistory parse_steps_csv(const std::string& file, std::string_view text) {
   return StepsReader(file, text).read();
 }
 
-TimeToLoss time_to_loss(const StepHistory& history, double loss, std::int64_t window) {
+std::vector<double> mean_losses(const StepHistory& history, std::int64_t window) {
   // Added up anew each time: a loss that is no number is in no later window.
-  const auto steps = static_cast<std::int64_t>(history.loss.size());
-  for (std::int64_t last = window; last <= steps; ++last) {
-    const double sum = std::accumulate(history.loss.begin() + (last - window), history.loss.begin() + last, 0.0);
-    if (sum / static_cast<double>(window) <= loss)
-      return {history.first_step + last - 1, history.end_ps[static_cast<std::size_t>(last - 1)]};
-  }
-  return {};
+  std::vector<double> means;
+  for (auto first = history.loss.begin(); history.loss.end() - first >= window; ++first)
+    means.push_back(std::accumulate(first, first + window, 0.0) / static_cast<double>(window));
+  return means;
+}
+
+TimeToLoss time_to_loss(const StepHistory& history, double loss, std::int64_t window) {
+  const std::vector<double> means = mean_losses(history, window);
+  const auto found = std::find_if(means.begin(), means.end(), [&](double mean) { return mean <= loss; });
+  if (found == means.end()) return {};
+  const std::int64_t last = found - means.begin() + window - 1;
+  return {history.first_step + last, history.end_ps[static_cast<std::size_t>(last)]};
 }
 
 LossTarget loss_target(const StepHistory& history, double loss) {

@@ -39,6 +39,8 @@ struct TimeToLoss {
   std::int64_t steps = -1;
   std::int64_t ps = 0;
 };
+// Of each `window` of steps, the first one's first; one that holds a loss that is no number is none.
+std::vector<double> mean_losses(const StepHistory& history, std::int64_t window);
 TimeToLoss time_to_loss(const StepHistory& history, double loss, std::int64_t window);
 // Losses of single steps scatter, as their batches do: a loss is reached by the mean of so many steps.
 inline constexpr std::int64_t kLossWindow = 10;

@@ -142,16 +142,13 @@ double checkpoint_bytes(const plan::Scenario& s) {
   const ParameterBytes bytes = parameter_bytes(s);
   const auto parameters = static_cast<double>(model::parameter_count(s.model));
   if (t.lora()) return parameters * (t.precision == plan::Precision::fp32 ? 4 : 2) + bytes_of_adapters(s);
-  // Tables of embeddings keep fp32 moments beside 8-bit ones of all else (of vectors, which do too, are too few).
-  const std::int64_t rows = s.model.vocab + (s.model.position == model::Position::learned ? s.model.max_seq_len : 0);
-  const double wide =
-      t.moments == plan::MomentsKind::int8 ? static_cast<double>(rows * s.model.hidden) * (4 - bytes.moment) : 0;
+  // Tables keep fp32 moments where all else has 8-bit ones (so do vectors, which are too few to count).
+  const auto tables = static_cast<double>(model::table_parameter_count(s.model));
+  const double wide = t.moments == plan::MomentsKind::int8 ? tables * (4 - bytes.moment) : 0;
   if (t.optimizer != plan::OptimizerKind::muon) return parameters * bytes.all() + bytes.moments * wide;
-  // Muon has a momentum of the matrices of blocks, and AdamW's two moments of what its vocabulary has (vectors, which
-  // have two as well, are too few to count).
-  const double vocabulary =
-      static_cast<double>(s.model.vocab) * static_cast<double>(s.model.hidden) * (s.model.tied_embeddings ? 1 : 2);
-  return parameters * (bytes.values + bytes.moment) + vocabulary * bytes.moment + 2 * wide;
+  // Muon has a momentum of the matrices of blocks, and AdamW's two moments of tables and of the head.
+  const auto head = static_cast<double>(s.model.tied_embeddings ? 0 : s.model.vocab * s.model.hidden);
+  return parameters * (bytes.values + bytes.moment) + (tables + head) * bytes.moment;
 }
 
 std::vector<std::int64_t> batches_with_missing(const plan::Scenario& s, std::int64_t missing) {

@@ -108,8 +108,9 @@ class Shrinking {
   int64_t least_layers() const {
     const std::set<char> kinds(large_.model.layer_pattern.begin(), large_.model.layer_pattern.end());
     const int64_t chunks = pipeline_.small == 1 ? 1 : pipeline_.small * chunks_;
-    const int64_t of_pattern = (static_cast<int64_t>(kinds.size()) + chunks - 1) / chunks;
-    return std::max<int64_t>(of_pattern, large_.plan.embedding_as_layer && pipeline_.small > 1 ? 2 : 1);
+    const int64_t ends = large_.plan.embedding_as_layer && pipeline_.small > 1 ? 2 : 0;  // that stand for layers
+    const int64_t of_pattern = (static_cast<int64_t>(kinds.size()) + ends + chunks - 1) / chunks;
+    return std::max<int64_t>(of_pattern, ends > 0 ? 2 : 1);
   }
   // Two for each stage, so that a pipeline fills, runs and drains; no more than there are.
   int64_t fewest_micro_batches() const {

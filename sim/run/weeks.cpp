@@ -47,11 +47,11 @@ class WeeksSample {
   }
 
  private:
-  // Of a run that hardly ever gets ahead there may be no end.
+  // Of a run of so many steps that hardly ever gets ahead there may be no end.
   void look() {
     constexpr std::int64_t kBetweenLooks = 1 << 14, kMostRestarts = 1 << 26;
     if (++restarts_ % kBetweenLooks == 0) check_interrupt();
-    if (restarts_ > kMostRestarts)
+    if (r_.steps > 0 && restarts_ > kMostRestarts)
       throw InputError(Diagnostic{"", 0, 0, "failures",
                                   fmt::format("a sample of the run has failed {} times and trained {} of its {} steps",
                                               restarts_, weeks_.steps, r_.steps),

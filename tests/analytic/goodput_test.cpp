@@ -283,13 +283,14 @@ TEST(Goodput, ACheckpointIsTheModelsStateAndRanksShareTheStorage) {
                                        "training.global_batch=2048", "plan.offload_optimizer=true"})
           .checkpoint_bytes,
       14 * parameters);
-  // Muon's momentum, and AdamW's two moments of the embedding, 51,200 x 12,288, and of a head of its own.
-  constexpr double kTable = 629'145'600;
+  // Muon's momentum, and AdamW's two moments of tables, 51,200 tokens and 2,048 positions x 12,288, and of a head of
+  // its own.
+  constexpr double kTable = 629'145'600, kPositions = 25'165'824;
   EXPECT_DOUBLE_EQ(of("storage_bandwidth: 50GB/s", {"training.optimizer=muon"}).checkpoint_bytes,
-                   10 * parameters + 4 * kTable);
+                   10 * parameters + 4 * (kTable + kPositions));
   EXPECT_DOUBLE_EQ(
       of("storage_bandwidth: 50GB/s", {"training.optimizer=muon", "model.tied_embeddings=false"}).checkpoint_bytes,
-      10 * (parameters + kTable) + 4 * 2 * kTable);
+      10 * (parameters + kTable) + 4 * (2 * kTable + kPositions));
   EXPECT_DOUBLE_EQ(of("storage_bandwidth: 50GB/s, bytes: 1TB").stall_s, 20);
   EXPECT_DOUBLE_EQ(of("storage_bandwidth: 50GB/s, rank_bandwidth: 10MB/s, bytes: 1TB").stall_s, 1e12 / 10.24e9);
   const result::Goodput async = of("storage_bandwidth: 50GB/s, bytes: 1TB, mode: async, copy_bandwidth: 10GB/s");

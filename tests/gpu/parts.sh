@@ -85,6 +85,11 @@ attention_part() { # frameworks' attention, by library: files of measurements fo
     --calibration "$work/steps/calibration.yaml"
   [ -e "$work/attention.txt" ] && grep 'TFLOP/s' "$work/attention.txt" | tee -a "$summary"
 }
+torch_kernels_part() { # what single kernels of PyTorch reach, and the host's time an operation
+  local script=$folder/gpu/torch_kernels.py
+  [ -e "$script" ] || { say "SKIPPED torch_kernels: no torch_kernels.py in the folder"; return; }
+  part torch_kernels 110 "${python:-python3}" "$script" --out "$work/torch_kernels.csv" --seconds 95
+}
 tool_of() { # name: a tool of the toolkit
   command -v "$1" || find /usr/local/cuda*/bin -name "$1" 2>/dev/null | sed -n 1p
 }

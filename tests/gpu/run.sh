@@ -5,9 +5,9 @@
 #
 #   run.sh --folder FOLDER --out DIR [--seed DIR] [--work DIR] [--bin DIR] [--seconds N] [--parts LIST] [--dry]
 #
-# Parts, in this order: clocks smoke tests steps attention torch kernels sanitize counters ranks killed walk again epilogues. Each
-# has a limit of its own and may fail without stopping the next; but where the program does not start, or smoke fails, nothing else
-# is run. What they make lies in --work (/tmp/rehearse-gpu) and serves a later call on the same machine; on another one --seed goes on
+# Parts, in this order: clocks smoke tests steps attention torch_kernels torch kernels sanitize counters ranks killed walk again
+# epilogues. Each has a limit of its own and may fail without stopping the next; but where the program does not start, or smoke
+# fails, nothing else is run. What they make lies in --work (/tmp/rehearse-gpu) and serves a later call on the same machine; on another one --seed goes on
 # from the calibration, the ledger and torch.json that an earlier call brought back: what they hold is not measured again.
 # DIR has everything within seconds, so that a call that is killed returns what it has; at most 8 files of at most 16 MiB:
 # summary.txt, log.txt, calibration.yaml, ledger.csv, torch.json, those of walk, results.tar.gz (all else).
@@ -16,7 +16,7 @@
 set -uo pipefail
 export LC_ALL=C PYTHONUNBUFFERED=1
 
-all_parts="clocks smoke tests steps attention torch kernels sanitize counters ranks killed walk again epilogues"
+all_parts="clocks smoke tests steps attention torch_kernels torch kernels sanitize counters ranks killed walk again epilogues"
 folder="" out="" seed="" work=/tmp/rehearse-gpu bin="" seconds=570 parts=$all_parts dry=0
 usage() { sed -n '2,15p' "$0" | sed 's/^# \{0,1\}//'; }
 while [ $# -gt 0 ]; do

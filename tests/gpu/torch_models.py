@@ -10,11 +10,6 @@ MODELS = {
 }
 
 
-def padded(m):
-    """The model with the vocabulary that PyTorch's users take: rows to fill whole tiles (nanoGPT: 50,304 for GPT-2)."""
-    return dict(m, vocab=-(-m["vocab"] // 128) * 128)
-
-
 def parameter_shapes(m):
     """Name and shape of every parameter; the modules below are checked against it."""
     h, v = m["hidden"], m["vocab"]

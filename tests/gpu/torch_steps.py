@@ -3,7 +3,7 @@
 
 The same models, batches, lengths and precision as `rehearse execute` performs: GPT-2 (layer norm, learned positions, tied
 embeddings, biases) and Llama (RMS norm, rotary positions, SwiGLU, grouped queries), scaled_dot_product_attention, AdamW
-(fused), gradients clipped to a norm of 1; the vocabulary padded to a multiple of 128 (50,304 for GPT-2). Four kinds of step:
+(fused), gradients clipped to a norm of 1; the vocabulary as the plan has it. Four kinds of step:
 eager and compiled, each in bf16 by autocast over fp32 parameters, and with bf16 weights and gradients whose fp32 masters the
 optimizer keeps, as ours does. Prints tokens/s of each, their ratio to what `rehearse validate --gpu` measured (--ledger),
 which attention kernel ran, and where the difference goes by class of kernel (torch.profiler).
@@ -22,7 +22,7 @@ import tempfile
 import time
 
 sys.dont_write_bytecode = True  # torch_models lies in a checkout
-from torch_models import MODELS, make_model, padded, parameter_count
+from torch_models import MODELS, make_model, parameter_count
 
 PREDICTED = "eager-autocast"  # the kind that `framework: torch-ddp` predicts
 KINDS = ("eager-autocast", "eager-bf16", "compiled-bf16", "compiled-autocast")  # in the order in which they run
@@ -45,6 +45,7 @@ def read_plans(path):
                 micro_batch=int(keys["plan.micro_batch"]),
                 global_batch=int(keys["training.global_batch"]),
                 seq=int(keys["training.seq_len"]),
+                vocab=int(keys.get("model.vocab", 0)),  # rows that the plan pads the vocabulary to, 0: none
                 recompute=keys.get("plan.recompute", "none") == "full",
             )
         )
@@ -154,7 +155,8 @@ def make_step(torch, plan, kind):
     how, precision = kind.split("-")
     device = torch.device("cuda")
     torch.manual_seed(1)
-    shape = padded(MODELS[plan["model"]])
+    shape = dict(MODELS[plan["model"]])
+    shape["vocab"] = plan["vocab"] or shape["vocab"]
     with torch.device(device):  # drawn there: on the host 1.5 billion parameters take a minute
         model = make_model(torch, shape, plan["recompute"])
     if precision == "bf16":
@@ -179,7 +181,7 @@ def make_step(torch, plan, kind):
     return step
 
 
-def run_plan(torch, plan, kind, seconds):
+def run_plan(torch, plan, kind, seconds, kernels=None):
     """Medians over the steps that fit into `seconds`, after warm-up; memory; device time by class of one step."""
     step = make_step(torch, plan, kind)
     began = time.monotonic()
@@ -206,20 +208,21 @@ def run_plan(torch, plan, kind, seconds):
     )
     result["tokens_per_s"] = plan["global_batch"] * plan["seq"] / result["step_s"]
     try:
-        result.update(profile_step(torch, step))
+        result.update(profile_step(torch, step, kernels))
     except Exception as error:  # noqa: BLE001 - what was timed stays
         result["profile_error"] = f"{type(error).__name__}: {error}".replace("\n", " ")
     return result
 
 
-def profile_step(torch, step):
-    """Of one step: seconds on the device by class, and the attention kernel that took the most of them."""
+def profile_step(torch, step, path=None):
+    """Of one step: seconds on the device by class, and the attention kernel that took the most of them; into the file `path`, where
+    one is given, every kernel in the order in which they ran."""
     from torch.profiler import ProfilerActivity, profile
 
     with profile(activities=[ProfilerActivity.CUDA]) as profiler:
         step()
         torch.cuda.synchronize()
-    classes, kernels = {}, {}
+    classes, kernels, lines = {}, {}, []
     for event in profiler.events():
         if "cuda" not in str(event.device_type).lower():
             continue
@@ -228,8 +231,12 @@ def profile_step(torch, step):
             duration = event.self_cuda_time_total
         cls = kernel_class(event.name)
         classes[cls] = classes.get(cls, 0.0) + duration * 1e-6
+        lines.append((event.time_range.start, f"{duration:.2f}\t{cls}\t{event.name[:300]}\n"))
         if cls == "attention":
             kernels[event.name] = kernels.get(event.name, 0.0) + duration * 1e-6
+    if path:
+        with open(path, "w", encoding="utf-8") as f:
+            f.write("us\tclass\tkernel\n" + "".join(line for _, line in sorted(lines)))
     return dict(classes=classes, attention_kernel=max(kernels, key=kernels.get) if kernels else None)
 
 
@@ -343,6 +350,7 @@ def main():
     parser.add_argument("--filter", default="", help="only plans whose id contains this")
     parser.add_argument("--seconds", type=float, default=200, help="in all; what does not fit is named")
     parser.add_argument("--each", type=float, default=2, help="seconds of steps of each plan and kind")
+    parser.add_argument("--kernels", help="a folder for the kernels of one step of each plan and kind, in their order")
     parser.add_argument("--kinds", default=",".join(KINDS))
     parser.add_argument("--self-check", action="store_true", help="without PyTorch: the models' parameter counts")
     parser.add_argument("--root", default=root, help="with --self-check: where scenarios/ is")
@@ -364,6 +372,8 @@ def main():
         print("torch_steps: no CUDA device", file=sys.stderr)
         return 1
     torch.backends.cuda.matmul.allow_tf32 = False
+    if a.kernels:
+        os.makedirs(a.kernels, exist_ok=True)
     ours = read_ledger(a.ledger)
     plans = [p for p in read_plans(a.plans) if a.filter in p["id"]]
     done = dict(torch=torch.__version__, cuda=torch.version.cuda, gpu=torch.cuda.get_device_name(0))
@@ -380,7 +390,8 @@ def main():
                 print(f"{plan['id']:36s} {kind:17s} not run: no time left")
                 continue
             try:
-                r = run_plan(torch, plan, kind, a.each)
+                kernels = os.path.join(a.kernels, f"{plan['id']}-{kind}.tsv") if a.kernels else None
+                r = run_plan(torch, plan, kind, a.each, kernels)
             except Exception as error:  # noqa: BLE001 - one plan out of memory must not end the others
                 r = dict(error=f"{type(error).__name__}: {error}".replace("\n", " "))
             if kind == PREDICTED and "error" not in r:

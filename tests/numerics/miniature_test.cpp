@@ -160,17 +160,24 @@ TEST(Miniature, OnTwoRanksDropsSplitsAndSaysSo) {
 
 // Layers of one branch: the miniature has one of each kind, also where stages share its few layers.
 TEST(Miniature, OfAPatternHasEveryKindOfLayer) {
-  for (const auto& [pattern, pipeline] :
-       {std::pair("MEMEM*EMEMEMEM*EMEMEMEME", 1), {"MEMEM*EMEMEMEM*EMEMEMEME", 2}, {"MMMMMMMMMMMMMMMMMMMMMM*E", 4}}) {
+  struct Case {
+    const char* pattern;
+    int pipeline;
+    bool ends = false;  // count as layers: embedding_as_layer
+  };
+  for (const auto& [pattern, pipeline, ends] : {Case{"MEMEM*EMEMEMEM*EMEMEMEME", 1},
+                                                {"MEMEM*EMEMEMEM*EMEMEMEME", 2},
+                                                {"MMMMMMMMMMMMMMMMMMMMMM*E", 4},
+                                                {"MEMEM*EMEMEMEM*EMEMEM*", 2, true}}) {
     SCOPED_TRACE(fmt::format("{} in {} stages", pattern, pipeline));
     const std::string path = test::temporary_path("pattern.yaml");
     std::ofstream(path) << fmt::format(
-        "rehearse: 1\nmodel: {{family: moe, layers: 24, layer_pattern: \"{}\", hidden: 1024, heads: 16, head_dim: 64, "
+        "rehearse: 1\nmodel: {{family: moe, layers: {}, layer_pattern: \"{}\", hidden: 1024, heads: 16, head_dim: 64, "
         "vocab: 32000, max_seq_len: 2048, position: none, experts: 16, experts_per_token: 2, expert_ffn_hidden: 512, "
         "mamba_heads: 32, mamba_groups: 8}}\ncluster: {{topology: dgx-h100, gpus: 32}}\n"
-        "plan: {{tensor: 2, pipeline: {}, expert: 2, micro_batch: 1}}\n"
+        "plan: {{tensor: 2, pipeline: {}, expert: 2, micro_batch: 1, embedding_as_layer: {}}}\n"
         "training: {{global_batch: 64, seq_len: 2048}}\n",
-        pattern, pipeline);
+        std::string_view(pattern).size(), pattern, pipeline, ends);
     const plan::Scenario large = plan::read_scenario(path, {}, kMiniatureRoot);
     run::MiniatureLimits limits;
     limits.flops = 1e8;

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "sim/model/model.h"
+#include "sim/run/goodput.h"
 #include "tests/support/lowered.h"
 
 namespace rehearse {
@@ -54,6 +55,38 @@ INSTANTIATE_TEST_SUITE_P(
         "attention_sinks: true, mamba_heads: 8, mamba_groups: 4",
         "family: moe, layers: 5, layer_pattern: \"ME*ME\", experts: 4, experts_per_token: 2, expert_ffn_hidden: 24, "
         "bias: true, attention_sinks: true, mamba_heads: 8, mamba_groups: 4"));
+
+// What a checkpoint is said to hold, against what one rank of the lowered program does: values and moments.
+void expect_held(const std::string& model, const std::string& training) {
+  SCOPED_TRACE(model + " " + training);
+  const plan::Scenario scenario =
+      scenario_from("rehearse: 1\nmodel: {" + model + "}\ncluster: {topology: local, gpus: 1}\n" +
+                    "plan: {micro_batch: 1}\ntraining: {global_batch: 1, precision: fp32, " + training + "}\n");
+  const program::Program program = lower::lower(scenario);
+  double held = 0;
+  for (const program::Buffer& b : program.roles.front().buffers)
+    if ((b.cls == program::BufferClass::parameter || b.cls == program::BufferClass::optimizer) &&
+        b.lifetime == program::Lifetime::persistent && !b.is_view())
+      held += static_cast<double>(b.bytes());
+  EXPECT_NEAR(run::checkpoint_bytes(scenario) / held, 1, 0.01);
+}
+
+TEST(CheckpointBytes, AreThoseOfTheValuesAndMomentsHeld) {
+  const std::string text = "layers: 2, max_seq_len: 64, hidden: 128, heads: 4, ";
+  const std::string decoders[] = {"family: gpt, vocab: 9000, " + text,
+                                  "family: gpt, vocab: 900, position_rows: 20000, " + text,
+                                  "family: llama, vocab: 9000, tied_embeddings: false, ffn_hidden: 512, " + text};
+  for (const std::string& model : decoders) expect_held(model, "seq_len: 64, optimizer: muon");
+  for (const char* moments : {"fp32", "bf16", "int8"}) {
+    const std::string training = std::string("optimizer: adamw, moments: ") + moments;
+    for (const std::string& model : decoders) expect_held(model, "seq_len: 64, " + training);
+    expect_held("family: bert, vocab: 9000, " + text, "seq_len: 64, " + training);
+    expect_held(
+        "family: custom, tokens: 64, layer_list: [{layer: embedding, vocab: 9000, width: 128, positions: true}, "
+        "{layer: average_pool}, {layer: linear, width: 1000}]",
+        training);
+  }
+}
 
 }  // namespace
 }  // namespace rehearse

@@ -365,7 +365,7 @@ BufferId ExpertBranch::summed_rows() {
   std::vector<Operand> reads{{out_}, {places()}};
   if (!adds_as_they_come()) reads.push_back({weights()});
   b.op(name_ + ".unpermute", shape, c_.compute, reads, {{out}});
-  out = own_sums(name_ + ".combine", out, columns(), latent_ ? s_.restored() : Lifetime::slot);
+  out = own_sums(name_ + ".combine", out, columns(), latent_ ? s_.of_product_input(s_.restored()) : Lifetime::slot);
   if (summed_over_tensor()) out = tp_.reduce_partial(name_ + ".summed", out, columns());
   if (latent_) latent_sum_ = out;
   return out;

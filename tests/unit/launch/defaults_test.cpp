@@ -320,6 +320,8 @@ TEST(Defaults, DeepSpeedsOptimizersAreNamed) {
   EXPECT_EQ(read(of("DeepSpeedCPUAdam").scenario).training.optimizer, plan::OptimizerKind::adamw);
   EXPECT_FALSE(said(of("DeepSpeedCPUAdam").report.assumed, kNone));
   EXPECT_TRUE(said(of("Adamax").report.assumed, kNone));
+  EXPECT_FALSE(said(of("ADAM").report.assumed, kNone));
+  EXPECT_EQ(read(of("OneBitLamb").scenario).training.optimizer, plan::OptimizerKind::lamb);
   EXPECT_TRUE(said(of("OneBitAdam").report.unmodelled, "gradients in few bits"));
 }
 

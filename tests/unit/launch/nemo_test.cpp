@@ -98,6 +98,31 @@ TEST(Nemo, ReadsAssignmentsOfNemo2) {
   EXPECT_TRUE(has(lines(two.report.assumed), "what the command leaves to its recipe llama31_70b is not in the file"));
 }
 
+TEST(Nemo, RecipesOfEightBitsAreTwoOptions) {
+  const auto of = [](const std::string& more) {
+    return scenario_of(
+               imported("python scripts/performance/llm/pretrain_llama3_8b.py --gpu h100 --num_gpus 8 " + more + "\n"))
+        .training;
+  };
+  EXPECT_EQ(of("model.fp8_recipe=mxfp8 -c fp8 -fr cs").fp8_recipe, plan::Fp8Recipe::tensorwise);
+  EXPECT_EQ(of("-fr ss -c fp8").fp8_recipe, plan::Fp8Recipe::blockwise);
+  EXPECT_FALSE(of("-fr ss -c fp8").fp8_params);
+  EXPECT_TRUE(of("-c fp8 -fr mx").fp8_params);
+  EXPECT_EQ(of("-c fp8").fp8_recipe, plan::Fp8Recipe::delayed);
+}
+
+TEST(Nemo, NodesHaveWhatSlurmSays) {
+  const auto of = [](const std::string& directives) {
+    return scenario_of(imported(directives + "srun nemo llm pretrain --factory llama3_8b trainer.num_nodes=2\n"))
+        .cluster.gpus;
+  };
+  EXPECT_EQ(of(""), 16);
+  EXPECT_EQ(of("#SBATCH --gpus-per-node=h100:4\n"), 8);
+  EXPECT_EQ(of("#SBATCH --ntasks-per-node=1\n#SBATCH --gres=gpu:8\n"), 16);
+  EXPECT_EQ(of("#SBATCH --ntasks-per-node=1\n"), 16);
+  EXPECT_EQ(of("#SBATCH --ntasks-per-node=4\n"), 8);
+}
+
 // What is set to False or left empty is off, not on.
 TEST(Nemo, ModesThatAreOffStayOff) {
   const auto of = [](const std::string& more) {
@@ -182,12 +207,12 @@ TEST(Nemo, NamesModelsThatArePresets) {
   EXPECT_EQ(s.training.fp8_recipe, plan::Fp8Recipe::mxfp8);
   EXPECT_EQ(s.plan.expert, 64);
   // Every recipe that is known has its preset.
-  std::ifstream source(std::string(REHEARSE_SOURCE_DIR) + "/launch/nemo.cpp");
+  std::ifstream source(std::string(REHEARSE_SOURCE_DIR) + "/launch/nemo_recipes.cpp");
   std::string line;
   bool within = false;
   int found = 0;
   while (std::getline(source, line)) {
-    if (has(line, "recipe_models() {")) within = true;
+    if (has(line, "nemo_recipes() {")) within = true;
     if (within && line == "}") break;
     const std::size_t comma = line.find("\", {\"");
     if (!within || comma == std::string::npos) continue;
@@ -216,6 +241,9 @@ TEST(Nemo, TakesWhatRecipesHave) {
   EXPECT_EQ(dispatch("-ep 8"), plan::ExpertDispatch::forwarding);
   EXPECT_EQ(dispatch("-ep 8 --use_tokendrop true"), plan::ExpertDispatch::all_to_all);
   EXPECT_EQ(dispatch(""), plan::ExpertDispatch::all_to_all);
+  EXPECT_EQ(dispatch("-ep 8 model.num_moe_experts=16"), plan::ExpertDispatch::forwarding);
+  for (const char* said : {"model.moe_token_dispatcher_type=alltoall", "--moe_token_dispatcher_type alltoall"})
+    EXPECT_EQ(dispatch(std::string("-ep 8 ") + said), plan::ExpertDispatch::all_to_all) << said;
   const Imported said = imported("nemo llm pretrain --factory llama3_8b ddp.grad_reduce_in_fp32=True\n");
   EXPECT_EQ(scenario_of(said).training.grad_dtype, plan::Precision::fp32);
   EXPECT_EQ(scenario_of(said).training.seq_len, 8192);
@@ -226,6 +254,42 @@ TEST(Nemo, TakesWhatRecipesHave) {
   EXPECT_EQ(scenario_of(adapters).training.lora_rank, 32);
   EXPECT_TRUE(has(lines(adapters.report.assumed), "adapters of rank 32"));
   EXPECT_EQ(scenario_of(imported("nemo llm finetune --factory llama3_8b\n")).training.lora_rank, 0);
+  const Imported others = imported("nemo llm finetune --factory llama3_8b peft=dora\n");
+  EXPECT_EQ(scenario_of(others).training.lora_rank, 0);
+  EXPECT_TRUE(has(lines(others.report.unmodelled), "peft=dora")) << lines(others.report.unmodelled);
+  // Of no recipe there are none: the model's own.
+  const Imported none = imported("python pretrain.py train.micro_batch_size=1 train.global_batch_size=16\n",
+                                 {"gpt2-small", "", 8, REHEARSE_SOURCE_DIR});
+  EXPECT_EQ(scenario_of(none).training.seq_len, 1024);
+}
+
+TEST(Nemo, TakesTheModelsOwnFields) {
+  const plan::Scenario s = scenario_of(
+      imported("python pretrain.py model.num_layers=4 model.hidden_size=256 model.num_attention_heads=8 "
+               "model.num_query_groups=2 model.gated_linear_unit=True model.add_bias_linear=False model.seq_length=64 "
+               "model.share_embeddings_and_output_weights=False trainer.devices=8 trainer.num_nodes=1 "
+               "data.micro_batch_size=1 data.global_batch_size=8\n"));
+  EXPECT_EQ(s.model.kv_heads, 2);
+  EXPECT_EQ(s.model.activation, model::ActivationKind::swiglu);
+  EXPECT_FALSE(s.model.bias);
+  EXPECT_FALSE(s.model.tied_embeddings);
+}
+
+// Values of what means nothing here may be tokens: they stand nowhere.
+TEST(Nemo, KeepsWhatMeansNothingToItself) {
+  const Imported one = imported(
+      "python scripts/performance/run_script.py -mr=llama3_8b -g h100 -ng 8 -tp=2 --hf_token AAA --hf_token BBB "
+      "--cuda_graph_scope attn -ol 4\n");
+  EXPECT_EQ(scenario_of(one).plan.tensor, 2);
+  for (const auto* list : {&one.report.used, &one.report.assumed, &one.report.ignored, &one.report.unmodelled})
+    for (const char* token : {"AAA", "BBB"}) EXPECT_FALSE(has(lines(*list), token)) << lines(*list);
+  EXPECT_TRUE(has(lines(one.report.unmodelled), "--cuda_graph_scope attn (line 1)")) << lines(one.report.unmodelled);
+}
+
+// DeepSpeed's launcher has --num_gpus too, and programs of one's own --model_name.
+TEST(Nemo, IsNotWhatOtherProgramsAreCalledWith) {
+  EXPECT_NE(imported("deepspeed --num_gpus 8 train.py --model_name meta-llama/Llama-3 --model_size 8b --bf16\n").format,
+            "nemo");
 }
 
 // A program that is not known: none of its options is another's value, none is lost, none is taken for ranks.

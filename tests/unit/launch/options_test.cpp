@@ -114,6 +114,7 @@ TEST(Options, OfAPresetAreTheModels) {
   const std::string norms = "--recompute-granularity selective --recompute-modules layernorm";
   EXPECT_TRUE(scenario_of(of("deepseek-v2-lite", norms).scenario).plan.recompute_norms);
   EXPECT_TRUE(has(lines(of("llama3-8b", norms).report.ignored), "norms of dense layers"));
+  EXPECT_EQ(scenario_of(of("deepseek-v2-lite", "").scenario).plan.expert_dispatch, plan::ExpertDispatch::all_gather);
   EXPECT_TRUE(scenario_of(of("deepseek-v2-lite", "--enable-experimental").scenario).plan.fused_latent_rope);
   const model::Model modules =
       scenario_of(of("deepseek-v3", "--mtp-num-layers 2 --mtp-loss-scaling-factor 0.2").scenario).model;

@@ -66,6 +66,9 @@ TEST(LlamaLikeRules, LayersOfOneBranch) {
   EXPECT_TRUE(has(only("layer_pattern: \"M-*M\""), "model.mamba_heads: required key is missing"));
   EXPECT_TRUE(
       has(only("layer_pattern: \"M-*M\", mamba_heads: 12"), "model.mamba_groups: 12 heads do not divide into 8"));
+  for (const char* pattern : {"*-", "M*", "?"})
+    EXPECT_TRUE(has(only(std::string("mtp_depth: 1, mtp_pattern: \"") + pattern + "\""),
+                    "model.mtp_pattern: modules are blocks as the layers are"));
   EXPECT_TRUE(has(only("mamba_state: 64"), "model.mamba_state: has no meaning without a mixer"));
   EXPECT_TRUE(has(only_hybrid("post_norms: true"), "model.post_norms: norms behind the branches"));
   EXPECT_TRUE(has(only_hybrid("parallel_block: one_norm"), "model.parallel_block: layers of layer_pattern have one"));

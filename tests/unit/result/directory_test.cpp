@@ -65,6 +65,18 @@ TEST_F(Directory, SecondWriteGivesTheSameBytes) {
   EXPECT_EQ(gz.substr(4, 4), std::string(4, '\0')) << "the gzip time stamp is 0";
 }
 
+TEST_F(Directory, RemovesWhatAnOlderResultHadAndNothingElse) {
+  write_directory(small_result(), dir_ / "x",
+                  {directory_file("steps.csv", "1\n"), directory_file("servers.csv", "2\n")});
+  write_directory(small_result(), dir_ / "x", {directory_file("steps.csv", "3\n")});
+  EXPECT_EQ(files(dir_ / "x"), (std::vector<std::string>{"ops.csv", "result.json", "steps.csv", "trace.json.gz"}));
+  EXPECT_EQ(read(dir_ / "x" / "steps.csv"), "3\n");
+  fs::create_directories(dir_ / "own");
+  std::ofstream(dir_ / "own" / "servers.csv") << "mine\n";
+  write_directory(small_result(), dir_ / "own");
+  EXPECT_EQ(read(dir_ / "own" / "servers.csv"), "mine\n");
+}
+
 TEST_F(Directory, OpsCsvHasOneRowAnOp) {
   write_directory(small_result(), dir_);
   EXPECT_EQ(

@@ -206,8 +206,6 @@ def sdpa(q, k, v, is_causal, enable_gqa=False):
 def cross_entropy(logits, targets):
     if logits.dim() != 2 or logits.dtype != float32 or targets.shape != logits.shape[:1]:
         raise RuntimeError(f"cross entropy of {logits.shape} {logits.dtype}")
-    if logits.shape[1] % 128:
-        raise RuntimeError(f"{logits.shape[1]} columns of logits: not padded")
     return Tensor((), float32)
 
 
@@ -286,7 +284,7 @@ class Profile:
 
     def events(self):
         names = ["sm90_xmma_gemm_bf16", "flash_fwd_kernel", "flash_bwd_kernel"] + (["direct_copy_kernel"] if "masters" in used else [])
-        return [types.SimpleNamespace(device_type="DeviceType.CUDA", name=n, self_device_time_total=10 * (i + 1)) for i, n in enumerate(names)]
+        return [types.SimpleNamespace(device_type="DeviceType.CUDA", name=n, self_device_time_total=10 * (i + 1), time_range=types.SimpleNamespace(start=i)) for i, n in enumerate(names)]
 
 
 def module(name, **items):
