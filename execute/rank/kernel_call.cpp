@@ -503,9 +503,9 @@ class KernelCall {
   }
 
   std::int64_t micro_batch() const { return c_.scenario.plan.micro_batch; }
-  std::vector<plan::TokenRun> tokens() const {
+  std::vector<plan::TokenRun> tokens() const {  // reads the step, which on GPUs the host cannot, only where it counts
     const plan::Training& t = c_.scenario.training;
-    if (c_.equal_documents || !plan::rings_by_document(c_.scenario.plan, t))  // a GPU's step is not for the host to read
+    if (c_.equal_documents || !plan::rings_by_document(c_.scenario.plan, t))
       return plan::context_tokens(c_.scenario.plan, t.seq_len, c_.context_coordinate);
     return plan::held_tokens(c_.scenario.plan, t, example(), c_.context_coordinate);
   }

@@ -1,6 +1,8 @@
 // Kernels that touch each element once, by position: sums, copies, casts, activations and their gradients.
 // Bytes they must move: each input element read once, each output element written once (accumulate and scale in place
 // read what they write).
+#include <cmath>
+
 #include "kernels/cuda/activations.h"
 #include "kernels/cuda/cuda_device.h"
 #include "kernels/cuda/elements.h"
@@ -203,6 +205,10 @@ void CudaDevice::fill(std::int64_t n, float value, Out y) {
     REHEARSE_REQUIRE(value == 0, "a fill of a type without fractions with another number than 0");
     return set_bytes(y.data, 0, static_cast<std::size_t>(n * size_of(y.type)), stream_);
   }
+  // Zeros, which most fills are: the driver writes them at the memory's rate, a thread's 32 bytes of fp32 at half of it
+  // (H100: 1.6 of 3.2 TB/s).
+  if (value == 0 && !std::signbit(value))
+    return set_bytes(y.data, 0, static_cast<std::size_t>(n * size_of(y.type)), stream_);
   run<0>(stream_, n, y, Constant{value});
 }
 

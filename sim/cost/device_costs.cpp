@@ -254,8 +254,10 @@ Prediction DeviceCosts::product(const Role& role, const Op& op, const GemmShape&
   GemmShape shape = convolution ? this->convolution(op, all) : all;
   if (times > 1) shape.batch = 1, shape.traffic /= times;
   const GemmData& gemm = data_.gemm;
-  shape.unaligned &= op.dtype != DType::f32 || gemm.tensor_cores_f32;  // ordinary cores take elements one by one
   const GemmMachine& whole = machine(op);
+  const bool one_by_one = op.dtype == DType::f32 && !gemm.tensor_cores_f32;  // as ordinary cores take elements
+  const Range loop = gemm.unaligned.of(one_by_one || whole.tiles.empty() ? 16 : shape.alignment);
+  shape.loop = loop.value;
   const bool eight = is_fp8(op.dtype), four = op.dtype == DType::e2m1, from_peak = eight && !gemm.fp8.known;
   const bool single = op.dtype == DType::f32;
   const GemmTable& table = single ? f32_ : eight ? fp8_ : four ? fp4_ : bf16_;
@@ -288,12 +290,10 @@ Prediction DeviceCosts::product(const Role& role, const Op& op, const GemmShape&
     p.coverage = near && table.covers(shape) ? Coverage::interpolated
                  : specified                 ? Coverage::spec
                                              : Coverage::extrapolated;
-    if (shape.unaligned && !whole.tiles.empty()) p.coverage = std::max(p.coverage, Coverage::extrapolated);
+    if (loop.value > 1) p.coverage = std::max(p.coverage, Coverage::extrapolated);
     if (p.coverage == Coverage::interpolated) interval = eight ? &gemm.fp8.interpolated : &gemm.interpolated;
   }
-  if (interval) p.low = interval->low, p.high = interval->high;
-  if (interval && shape.unaligned && !whole.tiles.empty())
-    p.low *= kUnalignedLoopLeast / kUnalignedLoop, p.high *= kUnalignedLoopMost / kUnalignedLoop;
+  if (interval) p.low = interval->low * (loop.low / loop.value), p.high = interval->high * (loop.high / loop.value);
   const double efficiency = sustained.value * (convolution ? gemm.convolution : 1);
   p.alone /= efficiency;
   p.low *= sustained.value / sustained.high, p.high *= sustained.value / sustained.low;

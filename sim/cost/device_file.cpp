@@ -257,6 +257,10 @@ void read_gemm(const Node& node, const std::string& file, GemmData& gemm, Diagno
   gemm.sustained = read_range(node, "sustained", "factor");
   gemm.accumulate_exposed = node.number("accumulate_exposed", 1.0, 0, 1);
   gemm.convolution = node.number("convolution", 1.0, kNoFloor, 1);
+  if (const Node unaligned = node.get("unaligned")) {
+    gemm.unaligned = {read_range(unaligned, "even", "factor"), read_range(unaligned, "odd", "factor")};
+    unaligned.finish();
+  }
   gemm.sustained_f32 = gemm.sustained;
   if (const Node single = node.get("fp32")) {
     gemm.tensor_cores_f32 = single.boolean("tensor_cores", true);

@@ -52,6 +52,7 @@ struct GemmData {
   std::vector<Tile> tiles;
   Range sustained;                   // share of the table's rates that a long run reaches
   bool measured_here = true;         // the table is this device's own, not a sibling's
+  UnalignedLoop unaligned;           // rows that do not begin at multiples of 16 bytes
   double accumulate_exposed = 1;     // share of the extra traffic of fp32 accumulation that is not hidden
   double convolution = 1;            // implicit-gemm convolutions against the product of the same size
   bool tensor_cores_f32 = true;      // fp32 is multiplied by tensor cores (TF32)

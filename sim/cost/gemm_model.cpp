@@ -32,8 +32,7 @@ Choice make_choice(const GemmMachine& machine, const GemmConstants& c, const Gem
       2 * area / (c.efficiency * machine.peak / machine.sms) + c.edge * (tile.m + tile.n) * s.element_bytes / 2;
   Choice choice;
   choice.tiles = tiles * split;
-  const double loop = s.unaligned ? kUnalignedLoop * per_k : per_k;
-  choice.wave_seconds = c.wave + c.tile * area + static_cast<double>(s.k) / split * loop;
+  choice.wave_seconds = c.wave + c.tile * area + static_cast<double>(s.k) / split * s.loop * per_k;
   if (split > 1) {  // fp32 partial sums are written and read once
     const double outputs = static_cast<double>(s.m) * static_cast<double>(s.n) * static_cast<double>(s.batch);
     choice.extra = c.split + c.partials * 8 * outputs * split / machine.bandwidth;

@@ -5,12 +5,14 @@
 // after another (T = t0 + w (a + b K), as NeuSight, arXiv 2407.13853, and WaveTune, arXiv 2604.10187, use). `edge` is
 // what loading a tile's two operand edges costs, so small tiles are slower per FLOP. A device without tiles (a CPU) has
 // smooth waves: compute = FLOPs / (efficiency * peak). Unaligned rows are loaded element by element, where others are
-// by 16 bytes: K takes kUnalignedLoop times as long. The library picks tile and split for the whole device: beside
+// by 16 bytes: K takes longer (UnalignedLoop). The library picks tile and split for the whole device: beside
 // communication the same tiles run on fewer multiprocessors, in more waves. Leaves out: cache reuse between tiles.
 #pragma once
 
 #include <cstdint>
 #include <vector>
+
+#include "sim/cost/range.h"
 
 namespace rehearse::cost {
 
@@ -19,19 +21,24 @@ struct GemmShape {
   double element_bytes = 2;
   double traffic = 0;       // bytes moved, where that is not each operand once (convolutions)
   double result_bytes = 0;  // of an element of the result; 0: as of the operands
-  bool unaligned = false;   // rows as stored, of an operand or the result, are not all a multiple of 16 bytes long
+  int alignment = 16;  // bytes, at most 16, that the length of each row as stored, of operands and result, divides by
+  double loop = 1;     // how many times as long rows of that alignment make the main loop (UnalignedLoop)
   double flops() const {
     return 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k) * static_cast<double>(batch);
   }
   double bytes() const;
 };
 
-// Of a main loop whose operands' rows do not begin at multiples of 16 bytes (CUTLASS's align1 kernels), over one whose
-// rows do: the median of three in bf16 that others timed. RTX 4090, squares of 2,040 to 2,073: 155.9 over 106.8 to
-// 115.6 TFLOP/s, 1.40 (pytorch issue 181718); B200, 1157 x 4096 by 4096 x 1157: 99.08 over 61.01 us, with the
-// padding, 1.62 (pytorch pull request 196992); H100, 8193 x 2501 by 2501 x 5008: 1.0 (float8_experimental pull request
-// 145).
-inline constexpr double kUnalignedLoop = 1.40, kUnalignedLoopLeast = 1.0, kUnalignedLoopMost = 1.62;
+// Times a main loop whose rows do not all begin at multiples of 16 bytes over one whose rows do: of rows at multiples
+// of 4 or 8 bytes, which can still be loaded in the background, and at others. A device file says what was measured on
+// the device; else the less of two in bf16 that others timed, and from none to the more. RTX 4090, squares of 2,040 to
+// 2,073: 155.9 over 106.8 to 115.6 TFLOP/s, 1.40 (pytorch issue 181718); B200, 1157 x 4096 by 4096 x 1157: 99.08 over
+// 61.01 us, with the padding, 1.62 (pytorch pull request 196992).
+struct UnalignedLoop {
+  Range even{1.40, 1.0, 1.62}, odd{1.40, 1.0, 1.62};
+
+  Range of(int alignment) const { return alignment >= 16 ? Range{} : alignment % 4 == 0 ? even : odd; }
+};
 
 struct Tile {
   int m = 0, n = 0;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <numeric>
 #include <variant>
 
 #include "sim/base/window.h"
@@ -214,7 +215,8 @@ std::optional<GemmShape> product_of(const Role& role, const Op& op) {
   if (shape) shape->element_bytes = static_cast<double>(size_of(op.dtype));
   if (shape && op.dtype == DType::e2m1) shape->element_bytes = 0.5 + 1.0 / 16;  // with its scales
   if (shape && size_of(op.dtype) > 1)
-    for (const std::int64_t elements : rows_of(op)) shape->unaligned |= elements * size_of(op.dtype) % 16 != 0;
+    for (const std::int64_t elements : rows_of(op))
+      shape->alignment = std::gcd(shape->alignment, static_cast<int>(elements * size_of(op.dtype) % 16));
   if (shape && is_narrow(op.dtype)) shape->result_bytes = static_cast<double>(size_of(DType::bf16));
   return shape;
 }

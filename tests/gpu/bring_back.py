@@ -95,6 +95,11 @@ def device(calibration, shipped_file, attention):
             lines = lines[:at] + [f"  # {name}'s, of other libraries"] + other_attention(shipped) + lines[at:]
         if key == "attention":
             lines = with_libraries(lines, attention, own)
+        if key == "gemm" and not any(line.startswith("  unaligned:") for line in lines):
+            unaligned = next((line for line in dict(shipped).get("gemm", []) if line.startswith("  unaligned:")), None)
+            if unaligned:
+                at = next(i for i, line in enumerate(lines) if line.startswith("gemm:")) + 1
+                lines = lines[:at] + [unaligned.split("#")[0].rstrip() + f"  # {name}'s"] + lines[at:]
         out += lines
     for key, lines in shipped:
         if key == "power" and key not in have:

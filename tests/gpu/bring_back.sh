@@ -98,6 +98,8 @@ if [ -n "$name" ]; then
       fail "as installed, $name does not simulate $scenario: $(tail -n 3 "$place/said")"
     fi
   done
+  "$program" schema > "$place/schema.json"  # names the devices
+  cp "$place/schema.json" "$root/scenarios/schema.json"
   echo "installed: calibrate/devices/$name.yaml, measured on $gpu; what it lacks is $shipped's"
   for library in cudnn sdpa_flash; do
     rows=$(grep -c "^    \(forward\|backward\),.*,$library\$" "$installed" || true)
@@ -128,7 +130,7 @@ for call in "${calls[@]}"; do
   [ ${#calls[@]} -gt 1 ] || letter=call
   cp "$call/summary.txt" "$records/$letter.txt"
   if [ -s "$call/results.tar.gz" ]; then
-    for file in flash.json kernels.json clocks.csv counters.txt attention/attention-cudnn.yaml attention/attention-sdpa_flash.yaml; do
+    for file in torch_kernels.csv flash.json kernels.json clocks.csv counters.txt attention/attention-cudnn.yaml attention/attention-sdpa_flash.yaml; do
       if tar xzf "$call/results.tar.gz" -C "$place" "./$file" 2>/dev/null && [ -s "$place/$file" ]; then
         case "$file" in
           clocks.csv) gzip -9nc "$place/$file" > "$records/$letter.clocks.csv.gz" ;;

@@ -116,7 +116,6 @@ def make_model(torch, m, recompute):
             x = self.embedding(tokens)
             if gpt:
                 x = x + self.position(torch.arange(seq, device=tokens.device))
-            x = x.to(torch.bfloat16)  # the residual stream, as ours
             cos, sin = self.cos[:seq], self.sin[:seq]
             for layer in self.layers:
                 x = checkpoint(layer, x, cos, sin, use_reentrant=False) if recompute else layer(x, cos, sin)

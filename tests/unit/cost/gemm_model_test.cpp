@@ -31,26 +31,28 @@ TEST(GemmModel, OneTileMoreThanTheSmsTakesAWholeSecondWave) {
 TEST(GemmModel, UnalignedRowsMakeTheMainLoopLonger) {
   const double tile = 2.0 * 128 * 256 * 4095 / 1e12;
   GemmShape odd{132 * 128, 256, 4095};
-  odd.unaligned = true;
-  EXPECT_NEAR(gemm_seconds(hopper_like(), plain(), odd), 3e-6 + 2e-6 + kUnalignedLoop * tile, 1e-12);
+  odd.loop = 1.4;
+  EXPECT_NEAR(gemm_seconds(hopper_like(), plain(), odd), 3e-6 + 2e-6 + 1.4 * tile, 1e-12);
 }
 
 // GPT-2's pieces as they are and padded to a multiple of 64; BLOOM's heads as they were first.
 TEST(GemmModel, RowsAreUnalignedThatAreNoMultipleOf16Bytes) {
-  const auto unaligned = [](const test::OneOp& one) { return product_of(one.role, one.op).value().unaligned; };
-  EXPECT_TRUE(unaligned(test::gemm(1024, 50257, 768)));
-  EXPECT_FALSE(unaligned(test::gemm(1024, 50304, 768)));
-  EXPECT_TRUE(unaligned(test::gemm(1024, 768, 50257)));
-  EXPECT_FALSE(unaligned(test::gemm(1023, 768, 768))) << "rows may be of any number";
-  EXPECT_TRUE(unaligned(test::gemm(1024, 50258, 768, program::DType::f32)));
-  EXPECT_FALSE(unaligned(test::gemm(1024, 50260, 768, program::DType::f32)));
+  const auto alignment = [](const test::OneOp& one) { return product_of(one.role, one.op).value().alignment; };
+  EXPECT_EQ(alignment(test::gemm(1024, 50257, 768)), 2);
+  EXPECT_EQ(alignment(test::gemm(1024, 50258, 768)), 4);
+  EXPECT_EQ(alignment(test::gemm(1024, 50260, 768)), 8);
+  EXPECT_EQ(alignment(test::gemm(1024, 50304, 768)), 16);
+  EXPECT_EQ(alignment(test::gemm(1024, 768, 50257)), 2);
+  EXPECT_EQ(alignment(test::gemm(1023, 768, 768)), 16) << "rows may be of any number";
+  EXPECT_EQ(alignment(test::gemm(1024, 50258, 768, program::DType::f32)), 8);
+  EXPECT_EQ(alignment(test::gemm(1024, 50260, 768, program::DType::f32)), 16);
   const auto scores = [&](std::int64_t columns) {
     test::OneOp one = test::attention(program::AttentionPart::scores, 1, 16, 2048);
     std::get<program::Attention>(one.op.shape).head_dim = columns;
-    return unaligned(one);
+    return alignment(one);
   };
-  EXPECT_TRUE(scores(150));
-  EXPECT_FALSE(scores(144));
+  EXPECT_EQ(scores(150), 4);
+  EXPECT_EQ(scores(144), 16);
 }
 
 TEST(GemmModel, HeldSmsPushAFullWaveIntoASecondOne) {
