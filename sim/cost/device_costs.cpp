@@ -255,8 +255,7 @@ Prediction DeviceCosts::product(const Role& role, const Op& op, const GemmShape&
   if (times > 1) shape.batch = 1, shape.traffic /= times;
   const GemmData& gemm = data_.gemm;
   const GemmMachine& whole = machine(op);
-  const bool one_by_one = op.dtype == DType::f32 && !gemm.tensor_cores_f32;  // as ordinary cores take elements
-  const Range loop = gemm.unaligned.of(one_by_one || whole.tiles.empty() ? 16 : shape.alignment);
+  const Range loop = gemm.loop_of(op.dtype, whole.tiles.empty() ? 16 : shape.alignment);
   shape.loop = loop.value;
   const bool eight = is_fp8(op.dtype), four = op.dtype == DType::e2m1, from_peak = eight && !gemm.fp8.known;
   const bool single = op.dtype == DType::f32;

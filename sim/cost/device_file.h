@@ -52,7 +52,7 @@ struct GemmData {
   std::vector<Tile> tiles;
   Range sustained;                   // share of the table's rates that a long run reaches
   bool measured_here = true;         // the table is this device's own, not a sibling's
-  UnalignedLoop unaligned;           // rows that do not begin at multiples of 16 bytes
+  UnalignedLoop unaligned;           // of products in 16 bits
   double accumulate_exposed = 1;     // share of the extra traffic of fp32 accumulation that is not hidden
   double convolution = 1;            // implicit-gemm convolutions against the product of the same size
   bool tensor_cores_f32 = true;      // fp32 is multiplied by tensor cores (TF32)
@@ -64,6 +64,12 @@ struct GemmData {
   std::vector<GemmPoint> points;  // bf16 and f16 alike
   std::vector<GemmPoint> points_f32;
   Fp8Gemm fp8;
+
+  // UnalignedLoop of a product; ordinary cores take elements one by one, however rows begin.
+  Range loop_of(program::DType type, int alignment) const {
+    if (type != program::DType::f32) return unaligned.of(alignment);
+    return tensor_cores_f32 ? UnalignedLoop().of(alignment) : Range{};
+  }
 };
 
 // rate: of the FLOPs that causality leaves, at many tiles of 128 rows; tail: idle time at the end, in tiles; ramp: keys
