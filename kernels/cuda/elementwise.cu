@@ -201,14 +201,13 @@ void CudaDevice::copy_strided(const StridedCopy& s, In x, Out y) {
 }
 
 void CudaDevice::fill(std::int64_t n, float value, Out y) {
-  if (size_of(y.type) == 1 || y.type == DType::i32) {  // masks, codes, places
-    REHEARSE_REQUIRE(value == 0, "a fill of a type without fractions with another number than 0");
-    return set_bytes(y.data, 0, static_cast<std::size_t>(n * size_of(y.type)), stream_);
-  }
   // Zeros, which most fills are: the driver writes them at the memory's rate, a thread's 32 bytes of fp32 at half of it
   // (H100: 1.6 of 3.2 TB/s).
   if (value == 0 && !std::signbit(value))
     return set_bytes(y.data, 0, static_cast<std::size_t>(n * size_of(y.type)), stream_);
+  // Masks, codes and places are of the others.
+  REHEARSE_REQUIRE(size_of(y.type) > 1 && y.type != DType::i32,
+                   "a fill of a type without fractions with another number than 0");
   run<0>(stream_, n, y, Constant{value});
 }
 
