@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The half-hour with a borrowed GPU as five calls of at most ten minutes each, 30 minutes together: prints each call's time
+# The half-hour with a borrowed GPU as five calls of at most ten minutes each, 26 minutes together: prints each call's time
 # limit, what it carries and its command, which runs in a checkout's root. Each goes on from what those before brought back,
 # on whatever machine it meets. In the order of their value: if time runs out, what is there can be used.
 #
@@ -14,10 +14,10 @@ pack=build/gpu/pack back=build/gpu/back
 # call: seconds, parts, what it is for
 calls() {
   cat <<'LIST'
-A 500 clocks,smoke,tests,steps   clocks, a first run, the kernels' tests, calibration and the steps of all plans
+A 420 clocks,smoke,tests,steps   clocks, a first run, the kernels' tests, calibration and the steps of all plans
 B 440 attention,torch_kernels,torch   frameworks' attention and kernels, and the same steps in PyTorch
 C 260 kernels,sanitize,counters  every kernel against its bound, compute-sanitizer and ncu on products and attention
-D 290 ranks,killed               2 and 8 ranks that share the GPU, MPS off and on, interleaved, one killed
+D 150 ranks,killed               2 and 8 ranks that share the GPU, MPS off and on, interleaved, one killed
 E 340 walk,again,epilogues       calibrated anew, plans held out; do steps repeat; what epilogues, measured algorithms, cuDNN gain
 LIST
 }

@@ -117,11 +117,12 @@ KERNEL_EXAMPLES = (
     ("triton_red_fused_0", "compiled"),
     ("void at::native::unrolled_elementwise_kernel<at::native::direct_copy_kernel_cuda>", "copies"),
     ("Memcpy DtoD (Device -> Device)", "copies"),
+    ("void at::native::elementwise_kernel<128, 4, at::native::gpu_kernel_impl_nocast<BinaryFunctor<c10::BFloat16>>>", "elementwise"),
 )
 
 
 def kernel_class(name):
-    lower = name.lower()
+    lower = name.lower().replace("nocast", "")  # how PyTorch's binary kernels are called that cast nothing
     for cls, words in CLASSES:
         if any(word in lower for word in words):
             return cls
