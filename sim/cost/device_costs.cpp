@@ -454,7 +454,7 @@ Prediction DeviceCosts::memory(const Op& op, const Work& work, double kept, cons
     p.model_alone = p.model_beside = (input->bytes > 0 ? static_cast<double>(input->bytes) : bytes) /
                                      static_cast<double>(std::max<std::int64_t>(1, data_.host_bandwidth.per_s()));
   } else {
-    const double efficiency = data_.efficiency(memory_class(op));
+    const double efficiency = data_.efficiency(memory_class(op)) * share_of_class(op);
     p.model_alone = bytes / bandwidth_left(efficiency, {});
     p.model_beside = bytes / bandwidth_left(efficiency, beside, scale_.memory);
   }

@@ -21,6 +21,8 @@ bool is_flash(const program::Op& op);
 // causal attention counts for as much.
 double comparable_flops(const program::Op& op, double flops);
 MemoryClass memory_class(const program::Op& op);
+// What this kernel reaches of the memory's bandwidth, as a share of what others of its class do.
+double share_of_class(const program::Op& op);
 // Bytes of an op's traffic (program::work_of) that a chip of so many multiprocessors is spared: what batch
 // normalisation keeps of its channels between their sums and their normalising (BatchNorm::kept_channels).
 double read_once(const program::Role& role, const program::Op& op, int sms);

@@ -326,6 +326,9 @@ OpRef RoleBuilder::op_on(const std::string& stream, StreamKind kind, const std::
   const bool product =
       std::holds_alternative<program::Gemm>(op.shape) || std::holds_alternative<program::GroupedGemm>(op.shape);
   if (product && is_narrow(dtype)) op.launches = fp8_product_launches_;
+  if (auto* cast = std::get_if<program::Elementwise>(&op.shape);
+      cast != nullptr && cast->fn == program::ElementwiseFn::cast && unrolled_casts_)
+    cast->unrolled = dtype == DType::f32 && size_of(buffer(reads.front().buffer).dtype) == 2;
   op.from_step = from_step_, op.until_step = until_step_;
   if (op.ends()) op.launches = 0;
   ops.push_back(std::move(op));

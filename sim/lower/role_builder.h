@@ -120,6 +120,8 @@ class RoleBuilder {
   }
   // From now on an 8-bit product takes so many.
   void set_fp8_product_launches(std::int64_t launches) { fp8_product_launches_ = launches; }
+  // From now on casts of 16 bits to fp32 are program::Elementwise::unrolled, or are not.
+  void set_unrolled_casts(bool unrolled) { unrolled_casts_ = unrolled; }
   // From now on what kernels write into tensors of a slot or micro-batch is filled first, once a body
   // (training.fill_uninitialized): by norms, attention, casts and dropout, and by `products`.
   struct Fills {
@@ -190,6 +192,7 @@ class RoleBuilder {
 
   Fills fills_;
   std::int64_t fp8_product_launches_ = 1;
+  bool unrolled_casts_ = false;
   std::int64_t from_step_ = 0, until_step_ = program::Op::kNoEnd;
   program::StreamId stream_id(const std::string& name, program::StreamKind kind);
   // The orderings by hand of ops of `from` hold for their copies, too: `copied` gives a copy's place, op -1 without

@@ -36,6 +36,7 @@ StageLowering::StageLowering(const Context& context, int stage, const std::vecto
                  context.profile().batched_point_to_point && schedule().may_batch_transfers() && !overlaps()) {
   const plan::FrameworkProfile& profile = context.profile();
   builder_.set_fills({context.scenario.training.fill_uninitialized, profile.fused_norm, profile.extension_products});
+  builder_.set_unrolled_casts(profile.unrolled_casts);
   const bool mxfp8 =
       context.scenario.training.eight_bits() && context.scenario.training.fp8_recipe == plan::Fp8Recipe::mxfp8;
   memory_.encoder = &context_, memory_.builder = &builder_;
@@ -291,17 +292,17 @@ void StageLowering::emit_forward(Chunk& chunk) {
   transfers_.send(sent, true);
 }
 
-void StageLowering::emit_backward(Chunk& chunk, bool last_micro_batch, bool parted) {
-  const std::string last = last_micro_batch ? ".last" : "";
-  Backward& bodies = (last_micro_batch ? chunk.backward_last : chunk.backward)[parted ? 1 : 0];
+void StageLowering::emit_backward(Chunk& chunk, int which, bool only, bool parted) {
+  const std::string name = which == kLast ? ".last" : which == kFirst ? ".first" : "";
+  Backward& bodies = chunk.backward[which][parted ? 1 : 0];
   if (parted)
     std::tie(bodies.input, bodies.weight) =
-        builder_.begin_parted_bodies(named("backward_input" + last, chunk), named("backward_weight" + last, chunk));
+        builder_.begin_parted_bodies(named("backward_input" + name, chunk), named("backward_weight" + name, chunk));
   else
-    bodies.input = builder_.begin_body(named("backward" + last, chunk));
+    bodies.input = builder_.begin_body(named("backward" + name, chunk));
   builder_.set_phase(Phase::backward);
   parameters_.begin_forward(false);
-  parameters_.begin_backward(chunk.index, last_micro_batch);
+  parameters_.begin_backward(chunk.index, which == kFirst || only, which == kLast);
   const int n = static_cast<int>(chunk.units.size());
   memory_.gradient = chunk.memory_gradient.whole;
   if (table_shared_ && chunk.last) gather_for(chunk, table_unit_, -1);
@@ -364,12 +365,16 @@ void StageLowering::send_gradients(Chunk& chunk, BodyId body, BufferId gradient)
 // As many as the schedule has slots for; of a chunk's last micro-batch last, which leaves its buckets reduced.
 void StageLowering::emit_backwards() {
   const auto order = schedule().slots(place(), static_cast<int>(context_.micro_batches));
-  const std::vector<int> last = last_micro_batches(order);
-  std::set<std::tuple<std::size_t, bool, bool>> backwards;  // chunk, of its last micro-batch, in two parts
+  const Ends ends = ends_of(order);
+  std::set<std::tuple<std::size_t, int, bool>> backwards;  // chunk, which of its, in two parts
   for (const ScheduleSlot& slot : order)
     if (const auto chunk = static_cast<std::size_t>(slot.chunk); !slot.forward())
-      backwards.emplace(chunk, slot.micro_batch == last[chunk], slot.kind != SlotKind::backward);
-  for (const auto& [chunk, is_last, parted] : backwards) emit_backward(chunks_[chunk], is_last, parted);
+      backwards.emplace(chunk, which_backward(slot, ends), slot.kind != SlotKind::backward);
+  // A parameter that two chunks have, or a backward in two parts, would not know the first.
+  REHEARSE_CHECK(!context_.profile().takes_first_gradient || (chunks_.size() == 1 && context_.stages == 1),
+                 "framework {} in stages", context_.profile().name);
+  const bool one = context_.micro_batches == 1;
+  for (const auto& [chunk, which, parted] : backwards) emit_backward(chunks_[chunk], which, one, parted);
   builder_.keep_for_weight_parts();
 }
 
@@ -384,23 +389,31 @@ void StageLowering::emit_step() {
   parameters_.emit_outer_step();
 }
 
-BodyId StageLowering::body_of(const ScheduleSlot& slot, const std::vector<int>& first,
-                              const std::vector<int>& last) const {
+int StageLowering::which_backward(const ScheduleSlot& slot, const Ends& ends) const {
+  const auto chunk = static_cast<std::size_t>(slot.chunk);
+  if (slot.micro_batch == ends.last[chunk]) return kLast;
+  return context_.profile().takes_first_gradient && slot.micro_batch == ends.first[chunk] ? kFirst : kOther;
+}
+
+BodyId StageLowering::body_of(const ScheduleSlot& slot, const Ends& ends) const {
   const auto index = static_cast<std::size_t>(slot.chunk);
   const Chunk& chunk = chunks_[index];
-  if (slot.forward()) return slot.micro_batch == first[index] ? chunk.forward_first : chunk.forward;
-  const Backward& backward =
-      (slot.micro_batch == last[index] ? chunk.backward_last : chunk.backward)[slot.kind == SlotKind::backward ? 0 : 1];
+  if (slot.forward()) return slot.micro_batch == ends.forward[index] ? chunk.forward_first : chunk.forward;
+  const Backward& backward = chunk.backward[which_backward(slot, ends)][slot.kind == SlotKind::backward ? 0 : 1];
   return slot.kind == SlotKind::backward_weight ? backward.weight : backward.input;
 }
 
-// Of each chunk, the one whose gradients are its last: those of its products' weights, where they come apart.
-std::vector<int> StageLowering::last_micro_batches(const std::vector<ScheduleSlot>& order) const {
-  std::vector<int> last(chunks_.size());
-  for (const ScheduleSlot& slot : order)
-    if (slot.kind == SlotKind::backward || slot.kind == SlotKind::backward_weight)
-      last[static_cast<std::size_t>(slot.chunk)] = slot.micro_batch;
-  return last;
+StageLowering::Ends StageLowering::ends_of(const std::vector<ScheduleSlot>& order) const {
+  const std::vector<int> none(chunks_.size(), -1);
+  Ends ends{none, none, none};
+  for (const ScheduleSlot& slot : order) {
+    const auto chunk = static_cast<std::size_t>(slot.chunk);
+    if (slot.forward() && ends.forward[chunk] < 0) ends.forward[chunk] = slot.micro_batch;
+    if (slot.kind != SlotKind::backward && slot.kind != SlotKind::backward_weight) continue;
+    if (ends.first[chunk] < 0) ends.first[chunk] = slot.micro_batch;
+    ends.last[chunk] = slot.micro_batch;
+  }
+  return ends;
 }
 
 // As the schedule has them; of a step of forwards alone these.
@@ -413,12 +426,7 @@ std::vector<ScheduleSlot> StageLowering::order_of(int micro_batches) const {
 
 std::vector<Slot> StageLowering::slots(int micro_batches) {
   const auto order = order_of(micro_batches);
-  const std::vector<int> last = last_micro_batches(order);
-  std::vector<int> first(chunks_.size(), -1);
-  for (const ScheduleSlot& slot : order) {
-    if (slot.forward() && first[static_cast<std::size_t>(slot.chunk)] < 0)
-      first[static_cast<std::size_t>(slot.chunk)] = slot.micro_batch;
-  }
+  const Ends ends = ends_of(order);
   std::vector<Slot> slots;
   if (!builder_.empty(begin_)) slots.push_back({begin_, -1});
   const auto add_exchange = [&](BodyId before, const ScheduleSlot* sent, const ScheduleSlot* received) {
@@ -433,10 +441,10 @@ std::vector<Slot> StageLowering::slots(int micro_batches) {
   add_exchange(-1, nullptr, &order.front());
   for (std::size_t i = 0; i < order.size(); ++i) {
     check_interrupt();
-    const BodyId body = body_of(order[i], first, last);
+    const BodyId body = body_of(order[i], ends);
     if (overlaps() && order[i].with_next) {
       const int delta = order[i + 1].micro_batch - order[i].micro_batch;
-      const auto [it, added] = merged_.try_emplace({body, body_of(order[i + 1], first, last), delta}, -1);
+      const auto [it, added] = merged_.try_emplace({body, body_of(order[i + 1], ends), delta}, -1);
       if (added) it->second = builder_.merge_bodies(body, std::get<1>(it->first), delta, trades_experts_rows);
       slots.push_back({it->second, order[i++].micro_batch});
       continue;
@@ -459,6 +467,8 @@ std::vector<Slot> StageLowering::sample_slots(const std::vector<Slot>& all, int 
   const bool later = std::any_of(chunks_.begin(), chunks_.end(),
                                  [](const Chunk& chunk) { return chunk.forward != chunk.forward_first; });
   if (context_.plan().offload_activations || later) least = std::max(least, 2 * static_cast<int>(context_.stages));
+  if (context_.profile().takes_first_gradient)
+    least = std::max(least, 4);  // a backward that is neither, before another
   for (int n = least;; n += static_cast<int>(context_.stages)) {
     std::vector<Slot> sample = slots(std::min(n, micro_batches));
     if (!overlaps() || n >= micro_batches) return sample;

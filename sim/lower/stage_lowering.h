@@ -34,6 +34,8 @@ class StageLowering {
     BodyId input = -1, weight = -1;
   };
 
+  static constexpr int kOther = 0, kFirst = 1, kLast = 2;  // of Chunk::backward, in the order they are emitted
+
   struct Chunk {
     int index = 0;
     LayerRange layers;
@@ -68,8 +70,9 @@ class StageLowering {
     }
     // Of the first micro-batch and of the others: the same, unless the first casts weights for 8-bit products.
     BodyId forward_first = -1, forward = -1;
-    // Those of the last micro-batch and of the others, whole and in two parts, as far as the schedule has them.
-    Backward backward[2], backward_last[2];
+    // By micro-batch: of the last, of the first where its gradients are not added to others
+    // (FrameworkProfile::takes_first_gradient), of any other. Whole and in two parts, as far as the schedule has them.
+    Backward backward[3][2];
   };
 
   const plan::PipelineSchedule& schedule() const {
@@ -102,7 +105,8 @@ class StageLowering {
 
   void emit_begin();
   void emit_forward(Chunk& chunk);
-  void emit_backward(Chunk& chunk, bool last_micro_batch, bool parted);
+  // `only`: of the step's one micro-batch.
+  void emit_backward(Chunk& chunk, int which, bool only, bool parted);
   void emit_backwards();
   void emit_step();
   void keep_on_host(Chunk& chunk, std::size_t unit, BufferId input);
@@ -117,8 +121,14 @@ class StageLowering {
   void inputs_come_back(const Chunk& chunk, BodyId body);
   void gather_for(const Chunk& chunk, int unit, int previous);
   void gather_alone(OpRef before, int ops_before);
-  std::vector<int> last_micro_batches(const std::vector<plan::ScheduleSlot>& order) const;
-  BodyId body_of(const plan::ScheduleSlot& slot, const std::vector<int>& first, const std::vector<int>& last) const;
+  // Of each chunk the micro-batches that may have bodies of their own: its first forward, and the first and the last
+  // that gives gradients, of its products' weights where those come apart.
+  struct Ends {
+    std::vector<int> forward, first, last;
+  };
+  Ends ends_of(const std::vector<plan::ScheduleSlot>& order) const;
+  int which_backward(const plan::ScheduleSlot& slot, const Ends& ends) const;
+  BodyId body_of(const plan::ScheduleSlot& slot, const Ends& ends) const;
   std::vector<plan::ScheduleSlot> order_of(int micro_batches) const;
   std::vector<program::Slot> slots(int micro_batches);
   std::vector<program::Slot> slots_of(int stage, int micro_batches);

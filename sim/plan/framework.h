@@ -48,7 +48,11 @@ struct FrameworkProfile {
   std::int64_t bucket_elements = 0;  // above 0: what `bucket` is, whatever the gradients' type
   bool layers_by_cost = false;       // plan.layers_per_stage: auto is by the cost of layers and head (layers_by_cost.h)
   // Lowering.
-  bool fused_weight_gradient = true;     // plan.fused_weight_gradient
+  bool fused_weight_gradient = true;  // plan.fused_weight_gradient
+  // A parameter's first gradient in a step becomes the gradient, which nothing has filled with zeros; false: all are
+  // added.
+  bool takes_first_gradient = false;
+  bool unrolled_casts = false;           // casts from 16 bits to fp32 are program::Elementwise::unrolled
   bool fused_residual_gradient = true;   // norm backward adds the residual's gradient; false: a separate add kernel
   bool alternates_in_one_round = false;  // PipelinePlace's
   bool batched_point_to_point =
@@ -67,6 +71,9 @@ struct FrameworkProfile {
   bool fused_rope = true;         // false: rotary embedding is complex products in fp32, and keys and values that heads
                                   // share are copied to each head before attention
   bool fused_latent_rope = true;  // plan.fused_latent_rope
+  // Rotary embedding of queries and of keys is a chain of kernels in 16 bits, which changes the halves of what it
+  // turns.
+  bool rope_in_halves = false;
   bool fused_scaled_rope = true;  // false: what yarn scales besides turning it is a chain of kernels in 16 bits
   bool clamps_apart =
       false;  // swiglu_oai of experts: inputs are clamped by kernels of their own, in halves, and joined
@@ -75,6 +82,7 @@ struct FrameworkProfile {
   bool ring_in_fp32 = false;
   bool packed_heads = true;     // false: queries, keys and values are copied apart after their product, keys and values
                                 // together again, and what attention gives to the order of tokens
+  bool joins_heads = false;     // backward joins the gradients of queries, keys and values, if one product's, by a copy
   bool packed_products = true;  // false: queries, keys and values are a product each, and so are a gate and what it
                                 // gates; their inputs' gradients are added by kernels
   bool splits_gate = false;     // true: a gate and what it gates are halves of one product, apart from each other;

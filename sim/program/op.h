@@ -266,6 +266,7 @@ struct Elementwise {
   bool rows_split_over_tensor = false;
   bool documents = false;      // add_position, position_grad: positions begin again with each document of a sequence
   bool scaled_angles = false;  // rope: as the model's rope_scaling says
+  bool unrolled = false;       // cast of 16 bits to fp32: by a kernel for any types, which loads one element at a time
   friend bool operator==(const Elementwise&, const Elementwise&) = default;
 };
 

@@ -158,6 +158,10 @@ void AttentionBranch::rope(bool backward, BufferId qkv) {
     const EagerKernels eager = eager_rotary(op.elements, keys, c_.heads_of_key(), backward);
     s_.builder.takes_kernels(eager.kernels, eager.passes);
   }
+  if (c_.profile().rope_in_halves) {
+    const EagerKernels chain = eager_half_rotary(op.elements, backward);
+    s_.builder.takes_kernels(chain.kernels, chain.passes);
+  }
   if (!c_.profile().fused_scaled_rope && m_.rope_scaling == RotationScaling::yarn && m_.rope_factor > 1) {
     const EagerKernels chain = eager_scaled_rotary(op.elements, backward);
     s_.builder.takes_kernels(chain.kernels, chain.passes);
@@ -228,6 +232,15 @@ BufferId AttentionBranch::backward(BufferId out_gradient, bool input_gradient) {
     heads_.to_heads("d_" + name_ + ".out", d_out, d_core_out, width());
   }
   BufferId d_qkv = core_.backward(d_core_out);
+  const bool one_product = c_.profile().packed_products || (m_.norm != model::NormKind::rmsnorm && !m_.is_encoder());
+  const bool of_all_keys = c_.plan().context == 1 || c_.all_to_all();
+  if (c_.profile().joins_heads && one_product && !latent_ && of_all_keys) {
+    RoleBuilder& b = s_.builder;
+    const BufferId joined = b.workspace(b.here("d_" + name_ + ".qkv.joined"), c_.compute, b.buffer(d_qkv).shape);
+    b.op("d_" + name_ + ".qkv.join", Elementwise{ElementwiseFn::copy, b.buffer(d_qkv).elements()}, c_.compute,
+         {{d_qkv}}, {{joined}});
+    d_qkv = joined;
+  }
   if (heads_.on()) {
     const BufferId d_heads = d_qkv;
     d_qkv = s_.builder.workspace(s_.builder.here("d_" + name_ + ".qkv.tokens"), c_.compute, {c_.tokens, qkv_width()});

@@ -55,6 +55,13 @@ EagerKernels eager_latent_rotary(std::int64_t turned, bool backward) {
   return {12, {turned * (kRead + kSlices), turned * (kWritten + kZeros)}};
 }
 
+// Of queries and of keys; one fused kernel turns both. Backward: two products, the negation, zeros and a copy for
+// either half, their sum and that of both ways.
+EagerKernels eager_half_rotary(std::int64_t turned, bool backward) {
+  if (!backward) return beyond(turned, 2 * 5, 2 + 1 + 2 + 2 + 4, 2 + 1 + 2 + 2 + 2, {2, 2});
+  return beyond(turned, 2 * 9, (2 + 2 + 1) + (1 + 1) + (4 + 4), (2 + 2 + 1) + 2 * (2 + 1) + (2 + 2), {2, 2});
+}
+
 // Of queries and of keys; one fused kernel turns both.
 EagerKernels eager_scaled_rotary(std::int64_t turned, bool backward) {
   if (!backward) return beyond(turned, 2 * 6, 2 + 1 + 2 + 2 + 4 + 2, 2 + 1 + 2 + 2 + 2 + 2, {2, 2});

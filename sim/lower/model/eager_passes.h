@@ -35,6 +35,12 @@ EagerKernels eager_join(std::int64_t elements);
 // elements of keys and as many of values to `copies` heads each (repeat_kv), whose gradients backward sums.
 EagerKernels eager_rotary(std::int64_t turned, std::int64_t keys, std::int64_t copies, bool backward);
 
+// Rotary embedding of `turned` elements of queries and keys in 16 bits as most models in PyTorch have it
+// (huggingface/transformers src/transformers/models/llama/modeling_llama.py, apply_rotary_pos_emb and rotate_half):
+// times the cosine; its second half negated and joined with the first, times the sine; the sum. Beyond the one kernel
+// that reads and writes it.
+EagerKernels eager_half_rotary(std::int64_t turned, bool backward);
+
 // Latent attention's rotary embedding of `turned` elements in 16 bits as Megatron-Core's chain (NVIDIA/Megatron-LM
 // core_v0.12.0 megatron/core/models/common/embeddings/rope_utils.py, _apply_rotary_pos_emb_bshd with
 // multi_latent_attention; core/transformer/multi_latent_attention.py): even and odd columns joined, times the cosine;

@@ -61,7 +61,8 @@ void ParameterStore::emit_zero_gradients() {
   for (std::size_t i = 0; i < buckets_.size(); ++i) {
     const Bucket& b = buckets_[i];
     if (b.frozen || (transient_gradients(b) && context_.micro_batches == 1)) continue;
-    if (b.held == Held::blocks) continue;  // after its 16 bits are cast
+    if (b.held == Held::blocks) continue;                             // after its 16 bits are cast
+    if (takes_first_gradient() && !transient_gradients(b)) continue;  // the first backward writes it
     const bool on_host = keeps_gradients_on_host(b);
     const BufferId target = on_host ? b.host_gradient : transient_gradients(b) ? b.gradient_shard : b.gradients;
     builder_.op("zero_grad.bucket" + std::to_string(i),

@@ -236,7 +236,8 @@ BufferId ParameterStore::cast_part(ParamId id, int part, int parts) {
   return value;
 }
 
-void ParameterStore::begin_backward(int chunk, bool last) {
+void ParameterStore::begin_backward(int chunk, bool first, bool last) {
+  first_backward_ = first;
   last_backward_ = last;
   for (Param& p : params_) {
     if (p.chunk != chunk) continue;
@@ -253,12 +254,20 @@ void ParameterStore::begin_backward(int chunk, bool last) {
 BufferId ParameterStore::accumulated_gradient(ParamId id) {
   Param& p = params_[static_cast<std::size_t>(id)];
   REHEARSE_CHECK(!frozen(p), "{} is frozen: it has no gradient", p.spec.name);
-  if (transient_gradient(p) && !p.written) {
-    Elementwise fill{ElementwiseFn::fill, p.elements};
-    builder_.op(p.spec.name + ".zero_grad", fill, builder_.buffer(p.gradient).dtype, {}, {{p.gradient}});
+  const bool first = gives_first_gradient(p), scatters = takes_first_gradient() && p.spec.table;
+  BufferId to = p.gradient;
+  if (!first && scatters) {
+    if (p.apart >= 0) return p.apart;
+    const program::Buffer& whole = builder_.buffer(p.gradient);
+    to = p.apart = builder_.workspace(builder_.here(p.spec.name + ".fresh_grad"), whole.dtype, p.local_shape);
+  }
+  if (first || scatters) {
+    const Elementwise fill{ElementwiseFn::fill, p.elements};
+    builder_.op(p.spec.name + ".zero_grad", fill, builder_.buffer(to).dtype, {}, {{to}});
+    if (takes_first_gradient() && !scatters) builder_.takes_no_kernel({});  // what gives it writes, and does not add
   }
   p.written = true;
-  return p.gradient;
+  return to;
 }
 
 void ParameterStore::weight_gradient(ParamId id, const std::string& name, program::Gemm gemm, BufferId a, BufferId b,
@@ -293,9 +302,12 @@ void ParameterStore::add_weight_gradient(Param& p, const std::string& name, Prod
       if (context_.launches_each_expert(is_narrow(type))) builder_.takes_launches_each(gemm.groups);
     }
   };
-  if (transient_gradient(p) && !p.written) {
+  const bool first = gives_first_gradient(p), fused = context_.plan().fused_weight_gradient;
+  // The derivative of the weight's cast.
+  const bool widens = context_.profile().autocast && builder_.buffer(p.gradient).dtype != context_.compute && !fused;
+  if (first && !widens) {
     emit(p.gradient);
-  } else if (context_.plan().fused_weight_gradient) {
+  } else if (fused) {
     gemm.accumulate = true;
     reads.push_back({p.gradient});
     emit(p.gradient);
@@ -304,17 +316,31 @@ void ParameterStore::add_weight_gradient(Param& p, const std::string& name, Prod
     const std::string fresh_name = (p.uses > 1 ? name : p.spec.name) + ".fresh_grad";
     const BufferId fresh = builder_.workspace(builder_.here(fresh_name), context_.compute, p.local_shape);
     emit(fresh);
-    builder_.op(name + ".accumulate", Elementwise{ElementwiseFn::accumulate, p.elements}, context_.gradient,
-                {{fresh}, {p.gradient}}, {{p.gradient}});
+    BufferId added = fresh;
+    if (widens) {
+      added = first ? p.gradient
+                    : builder_.workspace(builder_.here(fresh_name + ".wide"), context_.gradient, p.local_shape);
+      builder_.op(name + ".widen", Elementwise{ElementwiseFn::cast, p.elements}, context_.gradient, {{fresh}},
+                  {{added}});
+    }
+    if (!first)
+      builder_.op(name + ".accumulate", Elementwise{ElementwiseFn::accumulate, p.elements}, context_.gradient,
+                  {{added}, {p.gradient}}, {{p.gradient}});
   }
   p.written = true;
 }
 
 void ParameterStore::gradient_done(ParamId id) {
   if (!trains(id)) return;
-  if (--params_[static_cast<std::size_t>(id)].pending_uses > 0) return;
+  Param& p = params_[static_cast<std::size_t>(id)];
+  if (p.apart >= 0) {
+    builder_.op(p.spec.name + ".accumulate", Elementwise{ElementwiseFn::accumulate, p.elements},
+                builder_.buffer(p.gradient).dtype, {{p.apart}, {p.gradient}}, {{p.gradient}});
+    p.apart = -1;
+  }
+  if (--p.pending_uses > 0) return;
   Bucket& bucket = bucket_of(id);
-  const int index = params_[static_cast<std::size_t>(id)].bucket;
+  const int index = p.bucket;
   if (--bucket.pending > 0) return;
   if (transient_gradients(bucket)) {
     reduce_transient(bucket, index);

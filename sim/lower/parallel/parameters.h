@@ -118,10 +118,11 @@ class ParameterStore {
   void gather_again(int unit);
   bool gathers() const { return context_.plan().zero == 3 && context_.groups.data >= 0; }
 
-  // Starts a backward body of a chunk. `last`: no later micro-batch adds to the chunk's gradients, so its buckets are
-  // reduced as they complete.
-  void begin_backward(int chunk, bool last);
-  // The gradient buffer of a parameter for an op that adds to it (filled with zeros first where it is transient).
+  // Starts a backward body of a chunk. `first`: where the framework takes the first gradient as it is, no earlier
+  // micro-batch of the step has given one; `last`: no later one does, so the chunk's buckets are reduced as they
+  // complete.
+  void begin_backward(int chunk, bool first, bool last);
+  // The gradient buffer of a parameter for an op that adds to it (filled with zeros first where nothing else has).
   BufferId accumulated_gradient(ParamId id);
   // dW = A B as a matrix product into the parameter's gradient, fused or by a separate add as the framework does.
   // `bias`: whose gradient, A's columns added up, comes out of the same product; -1: of none.
@@ -157,7 +158,8 @@ class ParameterStore {
     BufferId row_means = -1, col_means = -1, updated_master = -1;  // of Adafactor
     BufferId momentum = -1;                                        // of Muon, and updated_master
     int uses = 1, pending_uses = 0;
-    bool written = false;  // in this backward (transient gradients)
+    bool written = false;  // in this backward: its gradient
+    BufferId apart = -1;   // a table's gradient that backward fills and then adds
     BufferId fp8_row = -1, fp8_column = -1, amax = -1;
     BodyId row_in = -1, column_in = -1, amax_in = -1;  // the body that made them last
   };
@@ -265,9 +267,13 @@ class ParameterStore {
   BufferId coefficient_on_host(BufferId coefficient);
   void emit_host_optimizer(Bucket& bucket, int index, BufferId coefficient);
   void wait_for_host_optimizer();
-  bool transient_gradient(const Param& param) const {
-    return transient_gradients(buckets_[static_cast<std::size_t>(param.bucket)]);
+  // Whether the gradient that backward gives next is the parameter's first, in memory that nothing has filled.
+  bool gives_first_gradient(const Param& param) const {
+    if (param.written) return false;
+    const Bucket& bucket = buckets_[static_cast<std::size_t>(param.bucket)];
+    return transient_gradients(bucket) || (takes_first_gradient() && first_backward_);
   }
+  bool takes_first_gradient() const { return context_.profile().takes_first_gradient; }
   template <class Product>
   void add_weight_gradient(Param& param, const std::string& name, Product product, std::vector<Operand> reads,
                            BufferId bias_gradient = -1);
@@ -377,7 +383,7 @@ class ParameterStore {
   std::map<std::array<std::int64_t, 6>, int> open_muon_;
   std::map<std::pair<BufferId, int>, BufferId> parts_;  // of a parameter's values, the k-th
   int chunk_ = -1;
-  bool last_backward_ = false;
+  bool first_backward_ = false, last_backward_ = false;
   BufferId loss_scale_ = -1, counted_ = -1;
   std::vector<BufferId> losses_;
   BufferId local_clip_ = -1;  // what our gradients are multiplied by before they join our momentum

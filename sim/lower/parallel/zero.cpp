@@ -189,7 +189,12 @@ BufferId ParameterStore::prepared_gradients(const Bucket& bucket, const std::str
     builder_.op(what + suffix, Elementwise{fn, bucket.padded}, dtype, {{from}}, {{gradients}});
   };
   if (profile.flattens_gradients) pass("flatten", ElementwiseFn::copy, builder_.buffer(gradients).dtype);
-  if (builder_.buffer(gradients).dtype != context_.reduce) pass("widen", ElementwiseFn::cast, context_.reduce);
+  if (builder_.buffer(gradients).dtype != context_.reduce) {
+    // Where they are not put together by a copy before, the kernel that puts them together casts them.
+    builder_.set_unrolled_casts(profile.unrolled_casts && profile.flattens_gradients);
+    pass("widen", ElementwiseFn::cast, context_.reduce);
+    builder_.set_unrolled_casts(profile.unrolled_casts);
+  }
   if (profile.divides_gradients) {
     Elementwise divide{ElementwiseFn::scale, bucket.padded};
     divide.value = 1;  // the loss is scaled already

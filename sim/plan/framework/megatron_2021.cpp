@@ -28,6 +28,7 @@ FrameworkProfile megatron_2021_profile() {
       "megatron/model/gpt_model.py (vocab_parallel_cross_entropy of output.float(), each pass a kernel: "
       "megatron/mpu/cross_entropy.py), megatron/optimizer/clip_grads.py "
       "(gradient norm read with .item())",
+      "unrolled_casts: output.float(), by PyTorch's kernel, as torch-ddp",
       "Megatron-LM megatron/arguments.py: --make-vocab-size-divisible-by 128 (times tensor)",
       "launch_cost: 5 to 25 us of host time for a PyTorch op before its kernel "
       "(jiahuanglin.xyz/all_lessons/gpu_kernel_serving/18_pytorch_to_kernel.html); 8 us is a judgement in that range",
@@ -45,7 +46,7 @@ FrameworkProfile megatron_2021_profile() {
   p.fused_residual_gradient = false;
   p.batched_point_to_point = true;
   p.recompute_stops_early = false;
-  p.fp32_logits = true;
+  p.fp32_logits = p.unrolled_casts = true;
   p.fused_loss = false;
   p.vocab_parallel_loss = true;
   p.host_sync_on_norm = true;

@@ -68,7 +68,7 @@ FrameworkProfile megatron_core_profile() {
   p.batched_point_to_point = true;
   p.split_point_to_point = false;
   p.recompute_stops_early = false;
-  p.fp32_logits = true;
+  p.fp32_logits = p.unrolled_casts = true;
   p.fused_loss = false;
   p.vocab_parallel_loss = true;
   p.host_sync_on_norm = true;
@@ -100,6 +100,7 @@ FrameworkProfile nemo_profile() {
   };
   p.overlap_grad_reduce = p.overlap_param_gather = true;
   p.fused_loss = true;
+  p.unrolled_casts = false;  // that of the logits is in the compiled loss
   return p;
 }
 

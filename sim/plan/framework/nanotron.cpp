@@ -10,7 +10,7 @@ FrameworkProfile nanotron_profile() {
   p.summary = "nanotron of 2025: eager PyTorch, FlashAttention-2, fp32 gradients, parameters gathered after the step";
   p.sources = {
       "huggingface/nanotron@c2528430 src/nanotron/models/llama.py: flash_attn_varlen_func, SwiGLU and residual adds "
-      "eager, Triton RMSNorm, logits cast to fp32",
+      "eager, Triton RMSNorm, logits cast to fp32 (unrolled_casts as torch-ddp)",
       "models/llama.py, CausalSelfAttention: copies of queries, keys and values between their product and attention, "
       "and "
       "of what it gives (sim/lower/model/eager_passes.h)",
@@ -57,7 +57,7 @@ FrameworkProfile nanotron_profile() {
   p.gather_launches = p.reduce_launches = 1.5;
   p.bucket = Bytes(std::int64_t{50} << 20);
   p.overlap_param_gather = false;
-  p.fp32_logits = true;
+  p.fp32_logits = p.unrolled_casts = true;
   p.host_sync_on_norm = true;
   p.holds_sent = true;
   p.batched_point_to_point = true;

@@ -31,7 +31,15 @@ FrameworkProfile torch_ddp_profile() {
       "(pytorch.org/tutorials/intermediate/memory_format_tutorial.html)",
       "keeps_norm_channels_last: cuDNN's persistent mode where channels are last, and the ordinary one else "
       "(aten/src/ATen/native/cudnn/BatchNorm.cpp, getCudnnBatchNormMode); keeps as mxnet",
-      "autograd: weight gradients are added to .grad by a kernel of their own, as are gradients that meet (residuals)",
+      "autograd: weight gradients are cast to fp32 (the derivative of the weight's cast) and added to .grad, a "
+      "kernel each, as are gradients that meet (residuals); the first of a step becomes .grad (takes_first_gradient: "
+      "torch/csrc/autograd/functions/accumulate_grad.h; zero_grad sets it to None since 2.0). A table's is a tensor of "
+      "its own, filled with zeros. Not modelled: the kernels that cast gradients of biases",
+      "unrolled_casts: aten/src/ATen/native/cuda/Copy.cu, direct_copy_kernel_cuda takes tensors of two types one "
+      "element at a time; to bf16 there is a vectorized kernel",
+      "joins_heads: queries, keys and values are split from one product (GPT-2's c_attn), whose derivative is a cat",
+      "rope_in_halves: huggingface/transformers src/transformers/models/llama/modeling_llama.py, apply_rotary_pos_emb; "
+      "packed_products false: q_proj, k_proj, v_proj, gate_proj and up_proj there, costed as two products all the same",
       "torch/utils/checkpoint.py: early stop of recomputation, on by default for use_reentrant=False",
       "launch_cost: 5 to 25 us of host time for a PyTorch op before its kernel "
       "(jiahuanglin.xyz/all_lessons/gpu_kernel_serving/18_pytorch_to_kernel.html); 8 us is a judgement in that range",
@@ -41,6 +49,8 @@ FrameworkProfile torch_ddp_profile() {
       "parameters, put together to 250 MiB (broadcast_bucket_size), in their own type, which under autocast is fp32",
   };
   p.fused_weight_gradient = false;
+  p.takes_first_gradient = p.unrolled_casts = p.joins_heads = p.rope_in_halves = true;
+  p.packed_products = false;
   p.fused_residual_gradient = false;
   p.map_layout = model::MapLayout::channels_first;
   p.keeps_norm_channels_last = true;

@@ -8,6 +8,7 @@ namespace {
 FrameworkProfile eager_sharded() {
   FrameworkProfile p;
   p.fused_weight_gradient = false;
+  p.unrolled_casts = true;
   p.fused_residual_gradient = false;
   p.fused_elementwise = p.fused_loss = p.norm_reads_once = false;
   p.fused_optimizer = false;
@@ -28,7 +29,7 @@ constexpr const char* kEager =
     "eager kernels: adds, GELU, SiLU and its product, bias gradients are kernels of their own; gradients that meet are "
     "added "
     "by a kernel (autograd); parameters are handed to layers in 16 bits, so that nothing is cast between layers; "
-    "norm_reads_once, map_layout and keeps_norm_channels_last as torch-ddp";
+    "norm_reads_once, unrolled_casts, map_layout and keeps_norm_channels_last as torch-ddp";
 constexpr const char* kReplicas =
     "hybrid sharding: each unit's shard is all-reduced after its reduce-scatter in every backward (pytorch "
     "torch/distributed/fsdp/_runtime_utils.py, _reduce_grad; fully_shard/_fsdp_collectives.py, foreach_reduce)";
@@ -58,12 +59,15 @@ FrameworkProfile torch_fsdp_profile() {
       "in "
       "forward too, as the host runs ahead",
       kEager,
+      "joins_heads, rope_in_halves, packed_products: as torch-ddp",
       "attention: scaled_dot_product_attention's flash backend, FlashAttention-2 from 2.2 on",
       kFlat,
       kReplicas,
       kShards,
       kHost};
   p.attention = model::AttentionKind::sdpa_flash;
+  p.joins_heads = p.rope_in_halves = true;
+  p.packed_products = false;
   p.fills_new_tensors = true;
   p.alternates_in_one_round = true;
   return p;
@@ -123,7 +127,7 @@ FrameworkProfile torch_fsdp2_profile() {
   p.expert_parallel = true;
   p.gather_into = GatherInto::flat;
   p.flattens_gradients = p.divides_gradients = false;
-  p.fused_norm = p.fused_rope = p.packed_products = false;
+  p.fused_norm = p.fused_rope = p.packed_products = p.joins_heads = p.rope_in_halves = false;
   p.fp32_logits = true;
   p.fp8_casts_again = true;
   p.copies_sequence_shards = p.keeps_gathered_input = p.ring_in_fp32 = true;
@@ -190,6 +194,7 @@ FrameworkProfile llm_foundry_profile() {
       "communicate much are predicted 9 to 16% too fast (docs/validation.md)",
       kEager,
       "decoupled AdamW in a loop of eager kernels (composer/optim/decoupled_weight_decay.py)",
+      "joins_heads: llmfoundry/models/layers/attention.py, qkv.chunk(3, dim=2)",
       "fused_loss: loss_fn fused_crossentropy, flash_attn's kernels of it (mosaicml/llm-foundry@5e85bd62d "
       "llmfoundry/models/mpt/modeling_mpt.py)",
       "loss_metrics: LanguageCrossEntropy and LanguagePerplexity of every micro-batch's logits, each a "
@@ -200,6 +205,7 @@ FrameworkProfile llm_foundry_profile() {
       kShards,
       kHost};
   p.attention = model::AttentionKind::flash_triton;
+  p.joins_heads = true;
   p.fused_loss = true;
   p.loss_metrics = 2;
   p.shard_gather = ShardGather::after_reduce;

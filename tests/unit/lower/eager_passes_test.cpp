@@ -183,6 +183,59 @@ TEST(EagerPasses, GradientsOfASplitGateAreJoined) {
   EXPECT_EQ(nanotron.bytes("layer0.mlp.activation.forward"), eager().bytes("layer0.mlp.activation.forward"));
 }
 
+TEST(EagerPasses, RotaryEmbeddingIsAChainIn16BitsInMostModels) {
+  const TorchStep step({"framework=torch-ddp"});
+  // Cosine 2 + 2 bytes, negation of a half 1 + 1, join 2 + 2, sine 2 + 2, sum 4 + 2.
+  EXPECT_EQ(step.bytes("layer0.attention.rope"), kTurned * 20);
+  EXPECT_EQ(step.launches("layer0.attention.rope"), 2 * 5);
+  // Cosine, sine, negation; of either half zeros 2, copy 1 + 1; their sum and that of both ways, 4 + 2 each.
+  EXPECT_EQ(step.bytes("layer0.attention.rope.backward"), kTurned * (10 + 2 * 4 + 12));
+  EXPECT_EQ(step.launches("layer0.attention.rope.backward"), 2 * 9);
+}
+
+// GPT's are one product; Llama's and BERT's three, whose input's gradients are added.
+TEST(EagerPasses, GradientsOfQueriesKeysAndValuesAreJoined) {
+  const auto joined = [&](const std::string& framework, const std::string& family) {
+    std::vector<std::string> settings = {"framework=" + framework, "model.family=" + family};
+    if (family != "llama") settings.insert(settings.end(), {"model.kv_heads=4", "model.ffn_hidden=256"});
+    return TorchStep(settings).bytes("d_layer0.attention.qkv.join");
+  };
+  const std::int64_t qkv = 3 * kElements * 2;
+  EXPECT_EQ(joined("torch-ddp", "gpt"), 2 * qkv) << "read and written";
+  EXPECT_EQ(joined("torch-ddp", "llama"), 0);
+  EXPECT_EQ(joined("torch-ddp", "bert"), 0);
+  EXPECT_EQ(joined("rehearse", "gpt"), 0);
+}
+
+// Of several micro-batches the first's gradients are cast into what is reduced, the others' cast and added. Nothing is
+// filled but tables, whose gradients backward scatters into a tensor of its own each time.
+TEST(EagerPasses, TheFirstGradientIsNotAdded) {
+  const TorchStep one({"framework=torch-ddp"}), three({"framework=torch-ddp", "training.global_batch=12"});
+  const std::int64_t up = 2 * 96 * kHidden, table = kVocab * kHidden;
+  const std::int64_t cast = up * (2 + 4), sum = 4 + 4 + 4;
+  EXPECT_EQ(one.bytes("layer0.mlp.up.backward_weight.widen"), cast);
+  EXPECT_EQ(one.bytes("layer0.mlp.up.backward_weight.accumulate"), 0);
+  EXPECT_EQ(three.bytes("layer0.mlp.up.backward_weight.widen"), 3 * cast);
+  EXPECT_EQ(three.bytes("layer0.mlp.up.backward_weight.accumulate"), 2 * up * sum);
+  EXPECT_EQ(one.bytes("zero_grad"), table * 4);
+  EXPECT_EQ(three.bytes("zero_grad"), 3 * table * 4);
+  EXPECT_EQ(three.launches("zero_grad"), 3) << "what gives norms' gradients writes them";
+  EXPECT_EQ(three.bytes("embedding.word.weight.accumulate"), 2 * table * sum);
+  EXPECT_EQ(TorchStep({"framework=torch-ddp", "plan.fused_weight_gradient=true"}).bytes(".widen"), 0);
+}
+
+// Once a step, whatever the order in which the backwards' bodies were made.
+TEST(EagerPasses, DistributedDataParallelReducesEachBucketOnce) {
+  const auto reduced = [](std::int64_t batch) {
+    const TorchStep step({"framework=torch-ddp", "training.global_batch=" + std::to_string(batch)});
+    std::int64_t launches = 0;
+    for (int bucket = 0; bucket < 8; ++bucket) launches += step.launches("all_reduce.bucket" + std::to_string(bucket));
+    return launches;
+  };
+  EXPECT_GT(reduced(4), 0);
+  for (const std::int64_t batch : {8, 12, 16, 20}) EXPECT_EQ(reduced(batch), reduced(4)) << batch;
+}
+
 TEST(EagerPasses, SequenceShardsAreCopiedIntoOrder) {
   const auto step = [](const std::string& recompute) {
     return TorchStep({"plan.tensor=2", "plan.sequence_parallel=true", "training.global_batch=2",
