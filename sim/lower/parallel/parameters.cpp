@@ -241,7 +241,7 @@ void ParameterStore::begin_backward(int chunk, bool first, bool last) {
   last_backward_ = last;
   for (Param& p : params_) {
     if (p.chunk != chunk) continue;
-    p.written = false;
+    p.written = p.scattered = false;
     p.pending_uses = p.uses;
   }
   for (Bucket& b : buckets_) {
@@ -254,10 +254,11 @@ void ParameterStore::begin_backward(int chunk, bool first, bool last) {
 BufferId ParameterStore::accumulated_gradient(ParamId id) {
   Param& p = params_[static_cast<std::size_t>(id)];
   REHEARSE_CHECK(!frozen(p), "{} is frozen: it has no gradient", p.spec.name);
-  const bool first = gives_first_gradient(p), scatters = takes_first_gradient() && p.spec.table;
+  // Once a backward: autograd sums what comes back for a table's rows before it scatters them.
+  const bool first = gives_first_gradient(p), scatters = takes_first_gradient() && p.spec.table && !p.scattered;
+  p.scattered = scatters || p.scattered;
   BufferId to = p.gradient;
   if (!first && scatters) {
-    if (p.apart >= 0) return p.apart;
     const program::Buffer& whole = builder_.buffer(p.gradient);
     to = p.apart = builder_.workspace(builder_.here(p.spec.name + ".fresh_grad"), whole.dtype, p.local_shape);
   }

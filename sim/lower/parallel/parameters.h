@@ -158,8 +158,8 @@ class ParameterStore {
     BufferId row_means = -1, col_means = -1, updated_master = -1;  // of Adafactor
     BufferId momentum = -1;                                        // of Muon, and updated_master
     int uses = 1, pending_uses = 0;
-    bool written = false;  // in this backward: its gradient
-    BufferId apart = -1;   // a table's gradient that backward fills and then adds
+    bool written = false, scattered = false;  // in this backward: its gradient, of a table by a tensor of its own
+    BufferId apart = -1;                      // that tensor, until it is added
     BufferId fp8_row = -1, fp8_column = -1, amax = -1;
     BodyId row_in = -1, column_in = -1, amax_in = -1;  // the body that made them last
   };
