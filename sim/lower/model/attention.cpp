@@ -233,8 +233,7 @@ BufferId AttentionBranch::backward(BufferId out_gradient, bool input_gradient) {
   }
   BufferId d_qkv = core_.backward(d_core_out);
   const bool one_product = c_.profile().packed_products || (m_.norm != model::NormKind::rmsnorm && !m_.is_encoder());
-  const bool of_all_keys = c_.plan().context == 1 || c_.all_to_all();
-  if (c_.profile().joins_heads && one_product && !latent_ && of_all_keys) {
+  if (c_.profile().joins_heads && one_product && !latent_ && !core_.exchanges_keys()) {
     RoleBuilder& b = s_.builder;
     const BufferId joined = b.workspace(b.here("d_" + name_ + ".qkv.joined"), c_.compute, b.buffer(d_qkv).shape);
     b.op("d_" + name_ + ".qkv.join", Elementwise{ElementwiseFn::copy, b.buffer(d_qkv).elements()}, c_.compute,

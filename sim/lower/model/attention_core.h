@@ -36,6 +36,8 @@ class AttentionCore {
   // out_gradient -> gradient of qkv, or of q.
   BufferId backward(BufferId out_gradient);
   BufferId d_kv() const { return d_kv_; }  // after that, of kv
+  // Whether ranks of a context group hand keys on: else a rank has those of all tokens.
+  bool exchanges_keys() const { return context_.plan().context > 1 && !context_.all_to_all(); }
 
  private:
   program::Attention part(program::AttentionPart p) const;
@@ -43,7 +45,6 @@ class AttentionCore {
             const std::vector<Operand>& writes);
   program::AttentionKernel kernel() const;
   bool unfused() const { return context_.model().attention == model::AttentionKind::unfused; }
-  bool exchanges_keys() const { return context_.plan().context > 1 && !context_.all_to_all(); }
   std::int64_t rows() const { return exchanges_keys() ? context_.tokens : context_.batch * context_.seq; }
   KeyExchange keys() const;
   // Whether scores have a bias by distance, whose table the stack's layers share.

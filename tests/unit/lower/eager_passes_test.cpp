@@ -37,6 +37,14 @@ class TorchStep {
     return sum(part, [](const program::Role&, const program::Op& op) { return op.launches; });
   }
 
+  // How many of them are casts of one element at a time.
+  std::int64_t unrolled(const std::string& part) const {
+    return sum(part, [](const program::Role&, const program::Op& op) {
+      const auto* e = std::get_if<program::Elementwise>(&op.shape);
+      return std::int64_t{e != nullptr && e->unrolled};
+    });
+  }
+
   // How many buffers of `type` have so many elements.
   std::int64_t buffers(program::DType type, std::int64_t elements) const {
     const auto& all = program_.roles[0].buffers;
@@ -222,6 +230,18 @@ TEST(EagerPasses, TheFirstGradientIsNotAdded) {
   EXPECT_EQ(three.launches("zero_grad"), 3) << "what gives norms' gradients writes them";
   EXPECT_EQ(three.bytes("embedding.word.weight.accumulate"), 2 * table * sum);
   EXPECT_EQ(TorchStep({"framework=torch-ddp", "plan.fused_weight_gradient=true"}).bytes(".widen"), 0);
+}
+
+// Of 16 bits to fp32, where PyTorch's kernel makes them and no compiler.
+TEST(EagerPasses, CastsToFp32LoadOneElementAtATime) {
+  const auto unrolled = [](const std::string& framework, const std::string& name) {
+    return TorchStep({"framework=" + framework, "plan.zero=0"}).unrolled(name);
+  };
+  EXPECT_EQ(unrolled("torch-ddp", "logits.cast"), 1);
+  EXPECT_EQ(unrolled("torch-ddp", "layer0.mlp.up.backward_weight.widen"), 1);
+  EXPECT_EQ(unrolled("torch-ddp", "layer0.norm1.cast"), 0) << "to 16 bits";
+  EXPECT_EQ(unrolled("megatron-core", "logits.cast"), 1);
+  EXPECT_EQ(unrolled("nemo", "logits.cast"), 0) << "in the compiled loss";
 }
 
 // Once a step, whatever the order in which the backwards' bodies were made.
