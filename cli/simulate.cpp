@@ -55,8 +55,9 @@ std::string memory_message(const SimulateArguments& a, const result::Result& r, 
   if (!r.host_fits())
     return fmt::format(
         "rehearse: does not fit in memory: the ranks of a node keep {} in the memory of its host, which has {}, {} too "
-        "much\nrehearse: more nodes, zero 1 to 3 where every rank keeps all states, or without plan.offload_optimizer "
-        "and plan.offload_activations; a larger host: cluster.overrides: {{host_memory.size: ...}}\n",
+        "much\nrehearse: more nodes, zero 1 to 3 where every rank keeps all states, or without plan.offload_optimizer, "
+        "plan.offload_activations and plan.offload_layers; a larger host: cluster.overrides: {{host_memory.size: "
+        "...}}\n",
         format_bytes(Bytes(r.host_bytes)), format_bytes(Bytes(r.host_capacity)),
         format_bytes(Bytes(r.host_bytes - r.host_capacity)));
   if (r.reinforcement.known) {

@@ -270,8 +270,13 @@ class Device : public CpuOnlyCalls {
   // 8-bit copies; not on GPUs yet.
   // *amax = the largest absolute value of x.
   virtual void fp8_amax(std::int64_t n, In x, float* amax) { no_8_bits(n, x, amax); }
+  // amax[cols]: of each column of x [rows, cols].
+  virtual void fp8_column_amax(std::int64_t rows, std::int64_t cols, In x, float* amax) {
+    no_8_bits(rows, cols, x, amax);
+  }
   // x [rows, cols] by rows and by columns: `layout` with columns false and true; either may be null. Blocks have scales
-  // of their own, and `scale` is not used.
+  // of their own, and `scale` is not used, but where `layout` is of columns, a block each (row is null): `largest` is
+  // f32 [cols] then, of each.
   virtual void fp8_cast(const Fp8Layout& layout, In x, const Fp8Scale& scale, Out row, Out column) {
     no_8_bits(layout, x, scale, row, column);
   }

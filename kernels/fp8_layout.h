@@ -14,7 +14,7 @@ namespace rehearse::kernels {
 struct Fp8Layout {
   std::int64_t rows = 0, cols = 0;
   bool columns = false;
-  std::int64_t block = 0;          // elements of a scale; 0: no blocks
+  std::int64_t block = 0;          // elements of a scale, of rows' scales all of a row or column; 0: no blocks
   bool powers = false;             // blocks' scales are bytes, powers of two (e8m0); else fp32
   bool square = false;             // blocks of `block` x `block`; each row, or column, has their scales all the same
   const float* inverse = nullptr;  // without blocks, or in 4 bits: what all elements are multiplied by, f32 [1]

@@ -73,6 +73,12 @@ void add_zero(Said& said, std::vector<Argument>& out) {
   }
 }
 
+void add_activation_offload(Said& said, std::vector<Argument>& out) {
+  said.said("plan.offload_layers");
+  const std::int64_t layers = said.scenario().plan.offload_layers;
+  if (layers > 0) out.push_back({"cpu-offloading-num-layers", fmt::format("{}", layers)});
+}
+
 void add_recompute(Said& said, std::vector<Argument>& out) {
   const Plan& p = said.scenario().plan;
   for (const char* key : {"plan.recompute", "plan.recompute_layers", "plan.recompute_latent", "plan.recompute_every",
@@ -149,8 +155,11 @@ void add_precision(Said& said, std::vector<Argument>& out) {
                     fmt::format("{}: gradients are sent as they are stored", said.value("training.reduce_dtype")));
   }
   if (t.eight_bits()) {
-    out.push_back({"fp8-format", t.fp8_block() > 0 ? "e4m3" : "hybrid"});
-    out.push_back({"fp8-recipe", said.value("training.fp8_recipe")});
+    out.push_back({"fp8-format", t.fp8_block() > 0 || t.fp8_rows() ? "e4m3" : "hybrid"});
+    if (t.fp8_rows())
+      said.left_out("training.fp8_recipe", "rowwise: delayed, tensorwise, blockwise or mxfp8");
+    else
+      out.push_back({"fp8-recipe", said.value("training.fp8_recipe")});
     if (t.fp8_params) out.push_back({"fp8-param-gather", ""});
   }
   if (t.four_bits()) {
@@ -309,6 +318,7 @@ MegatronArguments megatron_arguments(Said& said) {
   add_schedule(said, a.parallel);
   add_zero(said, a.parallel);
   add_recompute(said, a.parallel);
+  add_activation_offload(said, a.parallel);
   if (p.fused_experts)
     said.left_out("plan.fused_experts",
                   "true: later than Megatron-Core 0.15, by --use-transformer-engine-op-fuser and "

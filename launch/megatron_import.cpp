@@ -196,6 +196,17 @@ void take_zero(Taken& taken) {
   taken.put("plan.zero_group", fmt::format("{}", ranks / split / *instances), from);
 }
 
+// NeMo's and Megatron-Bridge's launchers have a name of their own for it.
+void take_activation_offload(Taken& taken) {
+  bool off = false;
+  for (const char* flag : {"cpu-offloading", "cpu-offloading-activations"})
+    off = (taken.has(flag) && !taken.flag(flag)) || off;
+  for (const char* flag : {"cpu-offloading-num-layers", "activation-offload-layers"}) {
+    const auto layers = taken.integer(flag);
+    if (layers && *layers > 0 && !off) taken.put("plan.offload_layers", fmt::format("{}", *layers), taken.find(flag));
+  }
+}
+
 void take_recompute(Taken& taken) {
   const Setting* at = taken.find("recompute-granularity");
   std::string kind = taken.text("recompute-granularity").value_or("");
@@ -399,6 +410,7 @@ void take_megatron_plan(Taken& taken) {
   take_schedule(taken);
   take_zero(taken);
   take_recompute(taken);
+  take_activation_offload(taken);
   take_precision(taken);
   take_expert_plan(taken);
   take_fused_experts(taken);

@@ -111,6 +111,7 @@ const char* bridge_precision(const plan::Training& t) {
       return "bf16_with_fp8_subchannel_scaling_mixed";
     case Fp8Recipe::mxfp8:
       return "bf16_with_mxfp8_mixed";
+    case Fp8Recipe::rowwise:  // said to be left out
     case Fp8Recipe::delayed:
       break;
   }
@@ -145,6 +146,8 @@ Exported export_megatron_bridge(const plan::Scenario& s, std::int64_t gpus_a_nod
     out.text += fmt::format("cfg.{} = {}\n", place, bridge_value(a));
     if (a.flag == "enable-experimental") out.text += "cfg.model.apply_rope_fusion = True\n";
     if (a.flag == "use-distributed-optimizer") out.text += "cfg.optimizer.use_distributed_optimizer = True\n";
+    if (a.flag == "cpu-offloading-num-layers")
+      out.text += "cfg.model.cpu_offloading = True\ncfg.model.cpu_offloading_weights = False\n";
     if (a.flag == "seq-length") out.text += fmt::format("cfg.dataset.sequence_length = {}\n", a.value);
   }
   out.notes = {"AttnBackend is megatron.core.transformer.enums.AttnBackend; torch is PyTorch's module"};

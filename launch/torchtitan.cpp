@@ -199,8 +199,10 @@ std::vector<Section> titan_float8(Said& said) {
     if (t.fp8_params) said.left_out("training.fp8_params", "true: gathers of scales of blocks are in 16 bits");
     return {{"quantize.linear.mx", {{"recipe_name", toml_text("mxfp8")}, {"filter_fqns", "[\"output\"]"}}}};
   }
+  if (t.fp8_rows())
+    return {{"quantize.linear.float8", {{"recipe_name", toml_text("rowwise")}, {"filter_fqns", "[\"output\"]"}}}};
   if (t.fp8_recipe != plan::Fp8Recipe::tensorwise)
-    said.left_out("training.fp8_recipe", said.value("training.fp8_recipe") + ": tensorwise or mxfp8");
+    said.left_out("training.fp8_recipe", said.value("training.fp8_recipe") + ": tensorwise, rowwise or mxfp8");
   return {{"quantize.linear.float8",
            {{"enable_fsdp_float8_all_gather", t.fp8_params ? "true" : "false"}, {"filter_fqns", "[\"output\"]"}}}};
 }
@@ -500,7 +502,13 @@ void take_titan_precision(Taken& taken) {
       if (taken.has(gather))
         taken.put("training.fp8_params", taken.flag(gather) ? "true" : "false", taken.find(gather));
       const auto recipe = taken.text(std::string(prefix) + "recipe_name");
-      if (recipe && *recipe != "tensorwise") taken.assume(fmt::format("scales of tensors, not {}", one_line(*recipe)));
+      const bool rows = recipe && (*recipe == "rowwise" || *recipe == "rowwise_with_gw_hp");
+      if (blocks || !recipe) continue;
+      if (rows) taken.put("training.fp8_recipe", "rowwise", taken.find(std::string(prefix) + "recipe_name"));
+      if (*recipe == "rowwise_with_gw_hp")
+        taken.assume("rowwise: weights' gradients are products in 8 bits too, not in 16 bits (rowwise_with_gw_hp)");
+      else if (!rows && *recipe != "tensorwise")
+        taken.assume(fmt::format("scales of tensors, not {}", one_line(*recipe)));
     }
     for (const char* key : {"quantize.linear.mx.recipe_name", "mx.recipe_name"}) taken.find(key);
   }

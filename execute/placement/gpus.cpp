@@ -80,9 +80,8 @@ std::optional<NotOnGpus> not_on_gpus(const plan::Scenario& scenario) {
   if (scenario.training.packs())
     return NotOnGpus{"there are no kernels of GPUs for sequences packed of documents yet",
                      "--device cpu, or training.documents: none"};
-  if (plan.offload_optimizer || plan.offload_activations)  // offload_parameters is with the first
-    return NotOnGpus{"ranks on GPUs keep nothing in the host's memory yet",
-                     "--device cpu, or without plan.offload_optimizer and plan.offload_activations"};
+  if (plan.offload_optimizer || plan.offloads_activations())  // offload_parameters is with the first
+    return NotOnGpus{"ranks on GPUs keep nothing in the host's memory yet", "--device cpu, or without plan.offload_*"};
   if (scenario.training.narrow())
     return NotOnGpus{"there are no kernels of GPUs for 8-bit copies yet", "--device cpu, or training.precision=bf16"};
   if (scenario.model.latent_attention())

@@ -59,14 +59,15 @@ void cast(const program::Elementwise& e, std::span<const Out> reads, std::span<c
   const std::size_t copies = both ? 2 : 1;
   const Out row = both || !column ? writes[0] : Out(), by_column = column ? writes[copies - 1] : Out();
   kernels::Fp8Scale scale;
-  if (t.four_bits() || t.fp8_block() == 0) {
+  if (t.four_bits() || (t.fp8_block() == 0 && !t.fp8_rows())) {
     scale.largest = fp32(reads[1]);
     scale.inverse = fp32(writes.back());
     if (writes.size() == copies + 2) scale.amax = fp32(writes[copies]);
   }
   const float* loads = e.counted ? fp32(reads.back()) : nullptr;
+  if (e.each_column) scale.largest = fp32(reads[1]);
   over_groups(t, e.elements / e.cols, e.cols, e.groups, loads, [&](std::int64_t, const Group& g) {
-    Fp8Layout layout = fp8_layout(t, g.rows, e.cols, false);
+    Fp8Layout layout = fp8_layout(t, g.rows, e.cols, e.each_column);
     layout.square = e.square && (t.four_bits() || t.fp8_recipe == plan::Fp8Recipe::blockwise);
     layout.at_random = e.at_random;
     if (e.at_random) layout.draw = static_cast<std::uint64_t>(t.seed) << 32 ^ static_cast<std::uint64_t>(c.step->step);
@@ -99,7 +100,7 @@ Fp8Layout fp8_layout(const plan::Training& t, std::int64_t rows, std::int64_t co
     l.block = 16, l.packed = 2, l.columns = columns;
     return l;
   }
-  l.block = t.fp8_block();
+  l.block = t.fp8_rows() ? (columns ? rows : cols) : t.fp8_block();
   l.powers = t.fp8_recipe == plan::Fp8Recipe::mxfp8;
   l.columns = columns && (l.block > 0 || t.fp8_transposes);
   return l;
@@ -109,6 +110,7 @@ void call_fp8(const program::Elementwise& e, std::span<const Out> reads, std::sp
               const CallContext& c) {
   switch (e.fn) {
     case ElementwiseFn::fp8_amax: {
+      if (e.each_column) return c.device.fp8_column_amax(e.elements / e.cols, e.cols, reads[0], fp32(writes[0]));
       const std::int64_t n = e.counted ? rows_of_all(fp32(reads.back()), e.groups) * e.cols : e.elements;
       return c.device.fp8_amax(n, reads[0], fp32(writes[0]));
     }

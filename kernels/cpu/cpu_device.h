@@ -89,6 +89,7 @@ class CpuDevice final : public Device, public StateSpaceCalls {
                           float* d_weights) override;
   void state_space(const StateSpace& s, std::span<const Out> reads, std::span<const Out> writes) override;
   void fp8_amax(std::int64_t n, In x, float* amax) override;
+  void fp8_column_amax(std::int64_t rows, std::int64_t cols, In x, float* amax) override;
   void fp8_cast(const Fp8Layout& layout, In x, const Fp8Scale& scale, Out row, Out column) override;
   void fp8_widen(const Fp8Layout& layout, In x, Out y) override;
   void fp8_recast(const Fp8Layout& layout, In x, Out y) override;

@@ -125,7 +125,10 @@ class CpuKernels {
   // The largest absolute value.
   float largest(std::int64_t n, const float* x);
   // By rows and by columns, either may be null; `scale` of what has no blocks.
-  void fp8_cast(const Fp8Layout& l, DType type, float scale, const float* x, std::uint8_t* row, std::uint8_t* column);
+  // known: of a copy by columns with scales of whole ones, the largest value of each; else null.
+  void fp8_cast(const Fp8Layout& l, DType type, float scale, const float* x, const float* known, std::uint8_t* row,
+                std::uint8_t* column);
+  void column_amax(std::int64_t rows, std::int64_t cols, const float* x, float* amax);
   // In 4 bits (fp4.cpp). With a copy by columns that has scales of its own `row` is null, and `largest` is not used.
   // Returns what all elements of the copies are multiplied by when they are read.
   float fp4_cast(const Fp8Layout& l, float largest, const float* x, std::uint8_t* row, std::uint8_t* column);

@@ -100,20 +100,25 @@ std::vector<float> largest_of_squares(const Fp8Layout& l, const float* x, std::i
   return most;
 }
 
-// The `block` rows whose first is `row`, with scales of their columns. squares: of square blocks, else empty.
-void cast_columns(const Fp8Layout& l, DType type, const float* x, std::int64_t row, const std::vector<float>& squares,
-                  std::uint8_t* y) {
+// most[c] = the largest of most[c] and of column c of x, a row of which is `stride` elements.
+void largest_of_columns(std::int64_t rows, std::int64_t cols, std::int64_t stride, const float* x, float* most) {
+  for (std::int64_t r = 0; r < rows; ++r)
+    for (std::int64_t c = 0; c < cols; ++c) most[c] = std::max(most[c], std::fabs(x[r * stride + c]));
+}
+
+// Columns [first, last) of the `block` rows whose first is `row`, with scales of these columns. squares: of square
+// blocks, else empty. known: the largest values of columns; null: to be found.
+void cast_columns(const Fp8Layout& l, DType type, const float* x, std::int64_t row, std::int64_t first,
+                  std::int64_t last, const std::vector<float>& squares, const float* known, std::uint8_t* y) {
   std::uint8_t* const band = y + row / l.block * l.cols * (l.block + l.scale_bytes());
   const std::int64_t end = std::min(l.rows, row + l.block);
   std::uint8_t* const stored = band + (end - row) * l.cols;
-  for (std::int64_t c0 = 0; c0 < l.cols; c0 += kTile) {
-    const std::int64_t n = std::min(kTile, l.cols - c0);
+  for (std::int64_t c0 = first; c0 < last; c0 += kTile) {
+    const std::int64_t n = std::min(kTile, last - c0);
     std::array<float, kTile> most{}, scale;
-    for (std::int64_t r = row; r < end; ++r)
-      for (std::int64_t c = 0; c < n; ++c) {
-        const float size = std::fabs(x[r * l.cols + c0 + c]);
-        most[static_cast<std::size_t>(c)] = std::max(most[static_cast<std::size_t>(c)], size);
-      }
+    if (known != nullptr) std::copy_n(known + c0, n, most.data());
+    if (known == nullptr && squares.empty())
+      largest_of_columns(end - row, n, l.cols, x + row * l.cols + c0, most.data());
     for (std::int64_t c = 0; c < n; ++c) {
       const auto at = static_cast<std::size_t>(c);
       const float largest = squares.empty() ? most[at] : squares[static_cast<std::size_t>((c0 + c) / l.block)];
@@ -144,9 +149,20 @@ float CpuKernels::largest(std::int64_t n, const float* x) {
   return *std::max_element(most.begin(), most.end());
 }
 
-void CpuKernels::fp8_cast(const Fp8Layout& l, DType type, float scale, const float* x, std::uint8_t* row,
-                          std::uint8_t* column) {
-  const std::int64_t grain = l.block > 0 ? l.block : kTile;
+void CpuKernels::column_amax(std::int64_t rows, std::int64_t cols, const float* x, float* amax) {
+  pool_.ranges(cols, kTile, [&](std::int64_t begin, std::int64_t end, int) {
+    std::fill(amax + begin, amax + end, 0.0F);
+    largest_of_columns(rows, end - begin, cols, x + begin, amax + begin);
+  });
+}
+
+void CpuKernels::fp8_cast(const Fp8Layout& l, DType type, float scale, const float* x, const float* known,
+                          std::uint8_t* row, std::uint8_t* column) {
+  if (known != nullptr)
+    return pool_.ranges(l.cols, kTile, [&](std::int64_t begin, std::int64_t end, int) {
+      cast_columns(l, type, x, 0, begin, end, {}, known, column);
+    });
+  const std::int64_t grain = column != nullptr || l.square ? std::max(l.block, kTile) : kTile;
   REHEARSE_CHECK(l.block == 0 || (l.cols % l.block == 0 && (!l.square || l.rows % l.block == 0)),
                  "{} x {} in blocks of {}", l.rows, l.cols, l.block);
   pool_.ranges(l.rows, grain, [&](std::int64_t begin, std::int64_t end, int) {
@@ -161,7 +177,7 @@ void CpuKernels::fp8_cast(const Fp8Layout& l, DType type, float scale, const flo
     for (std::int64_t band = begin; band < end; band += l.block) {
       const std::vector<float> squares = l.square ? largest_of_squares(l, x, band) : std::vector<float>();
       for (std::int64_t r = band; row && r < std::min(end, band + l.block); ++r) cast_row(l, type, x, r, squares, row);
-      if (column) cast_columns(l, type, x, band, squares, column);
+      if (column) cast_columns(l, type, x, band, 0, l.cols, squares, nullptr, column);
     }
   });
 }
@@ -188,7 +204,7 @@ void CpuKernels::fp8_widen(const Fp8Layout& l, DType type, const std::uint8_t* x
     });
   }
   if (l.columns)
-    return pool_.ranges(l.rows, l.block, [&](std::int64_t begin, std::int64_t end, int) {
+    return pool_.ranges(l.rows, kTile, [&](std::int64_t begin, std::int64_t end, int) {
       for (std::int64_t r = begin; r < end; ++r) {
         const std::uint8_t* const band = x + r / l.block * l.cols * (l.block + size);
         const std::uint8_t* const from = band + r % l.block * l.cols;
@@ -212,6 +228,10 @@ void CpuDevice::fp8_amax(std::int64_t n, In x, float* amax) {
   *amax = kernels_.largest(n, Widened(*this).read(x, n));
 }
 
+void CpuDevice::fp8_column_amax(std::int64_t rows, std::int64_t cols, In x, float* amax) {
+  kernels_.column_amax(rows, cols, Widened(*this).read(x, rows * cols), amax);
+}
+
 void CpuDevice::fp8_cast(const Fp8Layout& layout, In x, const Fp8Scale& scale, Out row, Out column) {
   Widened w(*this);
   const std::int64_t n = layout.rows * layout.cols;
@@ -229,8 +249,8 @@ void CpuDevice::fp8_cast(const Fp8Layout& layout, In x, const Fp8Scale& scale, O
     *scale.inverse = 1 / factor;
     if (scale.amax) *scale.amax = std::max(*scale.amax, kernels_.largest(n, values));
   }
-  kernels_.fp8_cast(layout, type, factor, values, static_cast<std::uint8_t*>(row.data),
-                    static_cast<std::uint8_t*>(column.data));
+  kernels_.fp8_cast(layout, type, factor, values, layout.block > 0 && layout.columns ? scale.largest : nullptr,
+                    static_cast<std::uint8_t*>(row.data), static_cast<std::uint8_t*>(column.data));
 }
 
 void CpuDevice::fp8_widen(const Fp8Layout& layout, In x, Out y) {

@@ -71,6 +71,8 @@ std::string offload_words(const Result& r) {
   if (key_of(r, "plan.offload_optimizer") == "true") parts.push_back("the optimizer's states and step");
   if (key_of(r, "plan.offload_parameters") == "true") parts.push_back("shards of parameters");
   if (key_of(r, "plan.offload_activations") == "true") parts.push_back("inputs of recomputed layers");
+  if (const std::string layers = key_of(r, "plan.offload_layers"); !layers.empty())
+    parts.push_back("activations of " + count(std::stod(layers), "layer"));
   return parts.empty() ? "" : fmt::format("; on the host: {}", fmt::join(parts, ", "));
 }
 

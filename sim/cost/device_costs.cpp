@@ -296,10 +296,9 @@ Prediction DeviceCosts::product(const Role& role, const Op& op, const GemmShape&
   const double efficiency = sustained.value * (convolution ? gemm.convolution : 1);
   p.alone /= efficiency;
   p.low *= sustained.value / sustained.high, p.high *= sustained.value / sustained.low;
-  if (eight && op.phase == program::Phase::backward) {
-    const Range& split = gemm.fp8.split_accumulation;
-    p.alone *= split.value;
-    p.low *= split.low / split.value, p.high *= split.high / split.value;
+  if (const Range* kernel = eight ? gemm.fp8.against_table(op) : nullptr) {
+    p.alone *= kernel->value;
+    p.low *= kernel->low / kernel->value, p.high *= kernel->high / kernel->value;
   }
   p.extra = transposes(op, shape, share.bandwidth) +
             static_cast<double>(op.passes.read + op.passes.written) / share.bandwidth;

@@ -231,6 +231,7 @@ void read_fp8(const Node& node, const std::string& file, GemmData& gemm, Diagnos
   fp8.interpolated = read_range(node, "interpolated", "");
   fp8.extrapolated = read_range(node, "extrapolated", "");
   fp8.split_accumulation = read_range(node, "split_accumulation", "factor");
+  fp8.row_scales = read_range(node, "row_scales", "factor");
   double cast_seconds = 0, cast_element = 0;  // what the table's times have besides: of casting A
   if (const Node cast = node.get("cast_included")) {
     cast_seconds = seconds_of(cast, "time");
@@ -526,6 +527,12 @@ void read_measurements(const Node& root, const std::string& file, DeviceData& da
 }
 
 }  // namespace
+
+const Range* Fp8Gemm::against_table(const program::Op& op) const {
+  const auto* product = std::get_if<program::Gemm>(&op.shape);
+  if (product != nullptr && product->row_scales) return &row_scales;
+  return op.phase == program::Phase::backward ? &split_accumulation : nullptr;
+}
 
 const FlashKernel* FlashData::find(program::AttentionKernel kernel) const {
   if (kernel == program::AttentionKernel::best || kernel == fastest_is) return &fastest;

@@ -44,7 +44,12 @@ struct Fp8Gemm {
   // Products of backward, whose partial sums are promoted to fp32 as they go (cuBLASLt without FAST_ACCUM), against the
   // table's: a factor of the time.
   Range split_accumulation;
+  // The same of kernels for scales of rows, which accumulate as the table's do.
+  Range row_scales;
   std::vector<GemmPoint> points;
+
+  // A factor of the table's time, of a product in 8 bits; nullptr: none.
+  const Range* against_table(const program::Op& op) const;
 };
 
 struct GemmData {

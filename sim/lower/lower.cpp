@@ -289,7 +289,7 @@ void add_table_parts(Context& context, program::Program& program) {
 std::vector<std::int64_t> widths_of_rows(const Context& context) {
   const plan::Training& t = context.scenario.training;
   std::vector<std::int64_t> widths{context.model().hidden};
-  if (t.fp8_dispatch) widths.push_back(Fp8Format(context).size(context.model().hidden));
+  if (t.fp8_dispatch) widths.push_back(Fp8Format(context).size(context.model().hidden, context.model().hidden));
   if (context.plan().weigh_in_experts && !context.model().weigh_expert_inputs) widths.push_back(1);
   return widths;
 }

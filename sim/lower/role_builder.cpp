@@ -182,6 +182,21 @@ void RoleBuilder::replace(BodyId body, BufferId from, BufferId to) {
                  role_.bodies[static_cast<std::size_t>(body)].name, buffer(from).name);
 }
 
+void RoleBuilder::replace_for_slot(BodyId body, const std::set<BufferId>& bases, const std::string& suffix) {
+  if (bases.empty()) return;
+  const std::map<BufferId, BufferId> own = copies_of(bases, suffix);
+  for (const auto& [from, to] : own) role_.buffers[static_cast<std::size_t>(to)].lifetime = Lifetime::slot;
+  substitute(body, own);
+}
+
+std::set<BufferId> RoleBuilder::written_since(const Mark& since) const {
+  const auto& ops = role_.bodies[static_cast<std::size_t>(since.body)].ops;
+  std::set<BufferId> written;
+  for (std::size_t i = since.ops; i < ops.size(); ++i)
+    for (const Operand& operand : ops[i].writes) written.insert(base_of(operand.buffer));
+  return written;
+}
+
 BufferId RoleBuilder::base_of(BufferId id) const {
   return buffer(id).is_view() ? buffer(id).base : id;
 }
@@ -326,9 +341,12 @@ OpRef RoleBuilder::op_on(const std::string& stream, StreamKind kind, const std::
   const bool product =
       std::holds_alternative<program::Gemm>(op.shape) || std::holds_alternative<program::GroupedGemm>(op.shape);
   if (product && is_narrow(dtype)) op.launches = fp8_product_launches_;
-  if (auto* cast = std::get_if<program::Elementwise>(&op.shape);
-      cast != nullptr && cast->fn == program::ElementwiseFn::cast && unrolled_casts_)
-    cast->unrolled = dtype == DType::f32 && size_of(buffer(reads.front().buffer).dtype) == 2;
+  if (auto* gemm = std::get_if<program::Gemm>(&op.shape)) gemm->row_scales = row_scales_ && is_fp8(dtype);
+  if (auto* cast = std::get_if<program::Elementwise>(&op.shape)) {
+    if (cast->fn == program::ElementwiseFn::cast && unrolled_casts_)
+      cast->unrolled = dtype == DType::f32 && size_of(buffer(reads.front().buffer).dtype) == 2;
+    if (cast->fn == program::ElementwiseFn::fp8_cast_transpose) cast->unrolled = generated_transposes_;
+  }
   op.from_step = from_step_, op.until_step = until_step_;
   if (op.ends()) op.launches = 0;
   ops.push_back(std::move(op));

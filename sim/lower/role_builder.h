@@ -79,6 +79,9 @@ class RoleBuilder {
   BodyId copy_body(BodyId from, const std::string& name, bool (*without)(const program::Role&, const program::Op&));
   // Where the body names buffer `from`, which no view is of, it now names `to`, of the same elements.
   void replace(BodyId body, BufferId from, BufferId to);
+  // Where the body names one of `bases`, or a view of one, it now names a buffer of its own like it, which lives for a
+  // slot.
+  void replace_for_slot(BodyId body, const std::set<BufferId>& bases, const std::string& suffix);
   // Another body with the ops of two, each in its order, by turns a part of `second`, then one of `first`: a part ends
   // behind the op, or the ops in a row, for which `ends` holds. It runs in a slot of first's micro-batch; second's is
   // `delta` from that. What both keep for the length of a slot they have each of their own.
@@ -120,8 +123,12 @@ class RoleBuilder {
   }
   // From now on an 8-bit product takes so many.
   void set_fp8_product_launches(std::int64_t launches) { fp8_product_launches_ = launches; }
+  // From now on 8-bit products are program::Gemm::row_scales, or are not.
+  void set_row_scales(bool row_scales) { row_scales_ = row_scales; }
   // From now on casts of 16 bits to fp32 are program::Elementwise::unrolled, or are not.
   void set_unrolled_casts(bool unrolled) { unrolled_casts_ = unrolled; }
+  // The same of 8-bit casts that write a transpose.
+  void set_generated_transposes(bool generated) { generated_transposes_ = generated; }
   // From now on what kernels write into tensors of a slot or micro-batch is filled first, once a body
   // (training.fill_uninitialized): by norms, attention, casts and dropout, and by `products`.
   struct Fills {
@@ -135,6 +142,8 @@ class RoleBuilder {
     std::size_t ops = 0, weight_ops = 0;
   };
   Mark mark() const;
+  // The buffers, none of them a view, that the current body's ops since then write.
+  std::set<BufferId> written_since(const Mark& since) const;
   // What was computed, or traded between ranks of one layer, since then in those bodies is launched as a graph: with
   // the last of each body's ops.
   void capture(const Mark& since);
@@ -192,7 +201,7 @@ class RoleBuilder {
 
   Fills fills_;
   std::int64_t fp8_product_launches_ = 1;
-  bool unrolled_casts_ = false;
+  bool row_scales_ = false, unrolled_casts_ = false, generated_transposes_ = false;
   std::int64_t from_step_ = 0, until_step_ = program::Op::kNoEnd;
   program::StreamId stream_id(const std::string& name, program::StreamKind kind);
   // The orderings by hand of ops of `from` hold for their copies, too: `copied` gives a copy's place, op -1 without

@@ -132,10 +132,10 @@ struct Context {
   bool delayed_scaling() const {
     return scenario.training.eight_bits() && scenario.training.fp8_recipe == plan::Fp8Recipe::delayed;
   }
-  // Of 8-bit and 4-bit products: scales of blocks, within the copies.
-  bool scales_of_blocks() const {
+  // Of 8-bit and 4-bit products: scales of blocks or rows, within the copies.
+  bool scales_in_copies() const {
     const plan::Training& t = scenario.training;
-    return t.four_bits() || (t.eight_bits() && t.fp8_block() > 0);
+    return t.four_bits() || (t.eight_bits() && (t.fp8_block() > 0 || t.fp8_rows()));
   }
   bool scales_loss() const { return compute == DType::f16; }
   bool counts_targets() const { return scenario.training.ignored_token >= 0 && !plan().forward_only; }

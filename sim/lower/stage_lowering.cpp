@@ -37,6 +37,8 @@ StageLowering::StageLowering(const Context& context, int stage, const std::vecto
   const plan::FrameworkProfile& profile = context.profile();
   builder_.set_fills({context.scenario.training.fill_uninitialized, profile.fused_norm, profile.extension_products});
   builder_.set_unrolled_casts(profile.unrolled_casts);
+  builder_.set_generated_transposes(profile.fp8_casts_again);  // torchao's, by Inductor
+  builder_.set_row_scales(context.scenario.training.fp8_rows());
   const bool mxfp8 =
       context.scenario.training.eight_bits() && context.scenario.training.fp8_recipe == plan::Fp8Recipe::mxfp8;
   memory_.encoder = &context_, memory_.builder = &builder_;
@@ -113,7 +115,10 @@ void StageLowering::declare_buffers(Chunk& chunk) {
   BufferId x = chunk.input.whole;
   for (std::size_t u = 0; u < chunk.units.size(); ++u) {
     const bool sent = u + 1 == chunk.units.size() && chunk.sends();
-    keep_on_host(chunk, u, x);
+    chunk.kept.emplace_back();
+    chunk.unit_inputs.push_back(x);
+    // What a stage received stays.
+    if (context_.plan().offload_activations && u > 0 && chunk.units[u]->recomputes()) keep_on_host(chunk, u, x);
     x = declare_static_input(chunk, u, x);
     x = chunk.units[u]->declare_buffers(x, sent && !transfers_.batched() ? Lifetime::slot : Lifetime::micro_batch);
   }
@@ -132,8 +137,7 @@ void StageLowering::declare_memory(Chunk& chunk) {
 }
 
 bool StageLowering::is_graph(const Chunk& chunk, std::size_t unit) const {
-  const std::size_t first = chunk.first ? 1 : 0, layers = static_cast<std::size_t>(chunk.layers.count);
-  return context_.plan().cuda_graphs == plan::CudaGraphs::layer && unit >= first && unit < first + layers;
+  return context_.plan().cuda_graphs == plan::CudaGraphs::layer && layer_of(chunk, unit) >= 0;
 }
 
 // A layer's graph reads its input where it was captured, into which what the unit before gave is copied; that stays
@@ -175,53 +179,63 @@ BufferId StageLowering::backward_of(Chunk& chunk, std::size_t unit, BufferId gra
   return gradient;
 }
 
-// What a stage received stays.
-void StageLowering::keep_on_host(Chunk& chunk, std::size_t unit, BufferId input) {
-  Chunk::Kept& kept = chunk.kept.emplace_back();
-  if (!context_.plan().offload_activations || unit == 0 || !chunk.units[unit]->recomputes()) return;
-  program::Buffer copy = builder_.buffer(input);
+void StageLowering::keep_on_host(Chunk& chunk, std::size_t unit, BufferId on_device) {
+  program::Buffer copy = builder_.buffer(on_device);
   copy.name += ".on_host";
-  kept.input = input;
-  kept.on_host = builder_.add_buffer(std::move(copy));
-  builder_.set_on_host(kept.on_host);
+  const BufferId on_host = builder_.add_buffer(std::move(copy));
+  builder_.set_on_host(on_host);
+  chunk.kept[unit].push_back({on_device, on_host});
 }
 
-void StageLowering::copy_input_out(const Chunk& chunk, std::size_t unit) {
-  const Chunk::Kept& kept = chunk.kept[unit];
-  if (kept.input < 0) return;
-  const program::Buffer& b = builder_.buffer(kept.input);
-  builder_.op_on("to_host", program::StreamKind::copy, b.name + ".to_host",
-                 program::Elementwise{program::ElementwiseFn::copy, b.elements()}, b.dtype, {{kept.input}},
-                 {{kept.on_host}});
+// What the unit's forward, emitted since then, keeps for its backward, and what it read: its output is the next one's
+// to keep. Transformer Engine sends all that modules save for backward (pytorch/cpu_offload.py,
+// get_cpu_offload_context).
+void StageLowering::keep_activations_on_host(Chunk& chunk, std::size_t unit, const RoleBuilder::Mark& since) {
+  const std::int64_t layer = layer_of(chunk, unit);
+  if (layer < 0 || layer >= context_.plan().offload_layers) return;
+  const BufferId input = chunk.unit_inputs[unit];
+  const BufferId output = unit + 1 < chunk.units.size() ? chunk.unit_inputs[unit + 1] : chunk.output;
+  std::set<BufferId> kept = builder_.written_since(since);
+  kept.insert(input);
+  kept.erase(output);
+  for (const BufferId id : kept)
+    if (builder_.buffer(id).lifetime == Lifetime::micro_batch) keep_on_host(chunk, unit, id);
 }
 
-// Copies the input of `unit` back, if it is on the host, not before what has been computed so far.
-void StageLowering::copy_input_back(const Chunk& chunk, int unit) {
-  if (unit < 0 || chunk.kept[static_cast<std::size_t>(unit)].input < 0) return;
-  const Chunk::Kept& kept = chunk.kept[static_cast<std::size_t>(unit)];
-  const OpRef before = builder_.last_compute_op();
-  const program::Buffer& b = builder_.buffer(kept.input);
-  const std::string name = b.name + ".to_device";
-  const std::int64_t elements = b.elements();
-  const DType type = b.dtype;
-  const OpRef copy = builder_.op_on("to_device", program::StreamKind::copy, name,
-                                    program::Elementwise{program::ElementwiseFn::copy, elements}, type,
-                                    {{kept.on_host}}, {{kept.input}});
-  if (before.valid())
-    builder_.after(copy, before);
-  else
-    builder_.after_compute(copy);
-}
-
-// A backward body has inputs that come back from the host in buffers of its own.
-void StageLowering::inputs_come_back(const Chunk& chunk, BodyId body) {
-  for (const Chunk::Kept& kept : chunk.kept) {
-    if (kept.input < 0) continue;
-    program::Buffer back = builder_.buffer(kept.input);
-    back.name += ".back." + std::to_string(body);
-    back.lifetime = Lifetime::slot;
-    builder_.replace(body, kept.input, builder_.add_buffer(std::move(back)));
+void StageLowering::copy_out(const Chunk& chunk, std::size_t unit) {
+  for (const Chunk::Kept& kept : chunk.kept[unit]) {
+    const program::Buffer& b = builder_.buffer(kept.on_device);
+    builder_.op_on("to_host", program::StreamKind::copy, b.name + ".to_host",
+                   program::Elementwise{program::ElementwiseFn::copy, b.elements()}, b.dtype, {{kept.on_device}},
+                   {{kept.on_host}});
   }
+}
+
+// Copies what of `unit` is on the host back, not before what has been computed so far.
+void StageLowering::copy_back(const Chunk& chunk, int unit) {
+  if (unit < 0) return;
+  const OpRef before = builder_.last_compute_op();
+  for (const Chunk::Kept& kept : chunk.kept[static_cast<std::size_t>(unit)]) {
+    const program::Buffer& b = builder_.buffer(kept.on_device);
+    const std::string name = b.name + ".to_device";
+    const std::int64_t elements = b.elements();
+    const DType type = b.dtype;
+    const OpRef copy = builder_.op_on("to_device", program::StreamKind::copy, name,
+                                      program::Elementwise{program::ElementwiseFn::copy, elements}, type,
+                                      {{kept.on_host}}, {{kept.on_device}});
+    if (before.valid())
+      builder_.after(copy, before);
+    else
+      builder_.after_compute(copy);
+  }
+}
+
+// A backward body has what comes back from the host in buffers of its own.
+void StageLowering::come_back(const Chunk& chunk, BodyId body) {
+  std::set<BufferId> away;
+  for (const std::vector<Chunk::Kept>& kept : chunk.kept)
+    for (const Chunk::Kept& one : kept) away.insert(one.on_device);
+  builder_.replace_for_slot(body, away, ".back." + std::to_string(body));
 }
 
 void StageLowering::emit_begin() {
@@ -278,8 +292,10 @@ void StageLowering::emit_forward(Chunk& chunk) {
     else if (u > 0)
       gather_for(chunk, u, -1);
     if (u == 0) load = {chunk.forward, builder_.last_op().op + 1};
+    const RoleBuilder::Mark mark = builder_.mark();
     forward_of(chunk, static_cast<std::size_t>(u));
-    copy_input_out(chunk, static_cast<std::size_t>(u));
+    keep_activations_on_host(chunk, static_cast<std::size_t>(u), mark);
+    copy_out(chunk, static_cast<std::size_t>(u));
     // The next micro-batch is taken while this one is computed, not earlier, as a loop over the loader does.
     if (!loads || !builder_.last_compute_op().valid()) continue;
     builder_.after(load, builder_.last_compute_op());
@@ -309,7 +325,7 @@ void StageLowering::emit_backward(Chunk& chunk, int which, bool only, bool parte
   if (context_.plan().recompute != plan::Recompute::none)
     for (const int unit : bias_units_) gather_for(chunk, unit, -1);
   gather_for(chunk, n - 1, -1);
-  copy_input_back(chunk, n - 1);
+  copy_back(chunk, n - 1);
   transfers_.set_way(chunk.up);
   if (chunk.sends()) transfers_.receive(chunk.gradients(), false);
   BufferId gradient = chunk.output_gradient.whole;
@@ -320,7 +336,7 @@ void StageLowering::emit_backward(Chunk& chunk, int which, bool only, bool parte
         gather_for(chunk, u - 1, previous);
     };
     if (ahead) gather_next(u + 1 < n ? u + 1 : -1);
-    copy_input_back(chunk, u - 1);
+    copy_back(chunk, u - 1);
     Unit& unit = *chunk.units[static_cast<std::size_t>(u)];
     if (unit.recomputes()) {
       builder_.set_phase(Phase::recompute);
@@ -341,7 +357,7 @@ void StageLowering::emit_backward(Chunk& chunk, int which, bool only, bool parte
     if (!ahead) gather_next(-1);
   }
   parameters_.fp8_scales().emit_update();
-  inputs_come_back(chunk, bodies.input);
+  come_back(chunk, bodies.input);
   chunk.units.back()->end_micro_batch();
   if (chunk.first) return;
   if (chunk.from_here)
@@ -466,7 +482,7 @@ std::vector<Slot> StageLowering::sample_slots(const std::vector<Slot>& all, int 
   // show; nor does it show a backward right behind a forward that is not the first.
   const bool later = std::any_of(chunks_.begin(), chunks_.end(),
                                  [](const Chunk& chunk) { return chunk.forward != chunk.forward_first; });
-  if (context_.plan().offload_activations || later) least = std::max(least, 2 * static_cast<int>(context_.stages));
+  if (context_.plan().offloads_activations() || later) least = std::max(least, 2 * static_cast<int>(context_.stages));
   if (context_.profile().takes_first_gradient)
     least = std::max(least, 4);  // a backward that is neither, before another
   for (int n = least;; n += static_cast<int>(context_.stages)) {

@@ -46,13 +46,14 @@ class StageLowering {
     bool receives() const { return !first && !from_here; }
     bool sends() const { return !last && !into_here; }
     std::vector<std::unique_ptr<Unit>> units;
+    std::vector<BufferId> unit_inputs;
     int first_unit = 0;  // number of its first unit in the stage
-    // By unit, where its input leaves the device between forward and backward (plan.offload_activations): that, and
-    // where it goes.
+    // By unit, what leaves the device between forward and backward, and where it goes: its input
+    // (plan.offload_activations), or all that backward reads of it (plan.offload_layers).
     struct Kept {
-      BufferId input = -1, on_host = -1;
+      BufferId on_device = -1, on_host = -1;
     };
-    std::vector<Kept> kept;
+    std::vector<std::vector<Kept>> kept;
     // By unit, where it is a graph of its own (plan.cuda_graphs): what comes in, and where the graph reads it.
     struct Static {
       BufferId from = -1, input = -1;
@@ -109,16 +110,22 @@ class StageLowering {
   void emit_backward(Chunk& chunk, int which, bool only, bool parted);
   void emit_backwards();
   void emit_step();
-  void keep_on_host(Chunk& chunk, std::size_t unit, BufferId input);
-  void copy_input_out(const Chunk& chunk, std::size_t unit);
+  void keep_on_host(Chunk& chunk, std::size_t unit, BufferId on_device);
+  void keep_activations_on_host(Chunk& chunk, std::size_t unit, const RoleBuilder::Mark& since);
+  void copy_out(const Chunk& chunk, std::size_t unit);
+  // Of the chunk's layers, in its order; -1: the unit is none.
+  static std::int64_t layer_of(const Chunk& chunk, std::size_t unit) {
+    const std::int64_t layer = static_cast<std::int64_t>(unit) - (chunk.first ? 1 : 0);
+    return layer < chunk.layers.count ? layer : -1;
+  }
   bool is_graph(const Chunk& chunk, std::size_t unit) const;
   static bool is_head(const Chunk& chunk, std::size_t unit) { return chunk.last && unit + 1 == chunk.units.size(); }
   BufferId declare_static_input(Chunk& chunk, std::size_t unit, BufferId input);
   void copy_into_graph(BufferId from, BufferId to);
   void forward_of(Chunk& chunk, std::size_t unit);
   BufferId backward_of(Chunk& chunk, std::size_t unit, BufferId gradient, bool needed);
-  void copy_input_back(const Chunk& chunk, int unit);
-  void inputs_come_back(const Chunk& chunk, BodyId body);
+  void copy_back(const Chunk& chunk, int unit);
+  void come_back(const Chunk& chunk, BodyId body);
   void gather_for(const Chunk& chunk, int unit, int previous);
   void gather_alone(OpRef before, int ops_before);
   // Of each chunk the micro-batches that may have bodies of their own: its first forward, and the first and the last

@@ -37,7 +37,7 @@ void check_copies(const Sections& sections, const Scenario& s) {
   if (s.training.eight_bits() && s.training.fp8_recipe == Fp8Recipe::delayed)
     refuse(sections.training.get("fp8_recipe"),
            "has two copies of a weight, whose largest values so far (delayed scaling) differ",
-           "fp8_recipe: tensorwise, blockwise or mxfp8");
+           "fp8_recipe: tensorwise, blockwise, mxfp8 or rowwise");
   if (shards_tables(s))
     refuse(sections.plan.get("schedule"), "has all parameters on two stages, which tables of sparse features are not",
            "schedule: 1f1b");

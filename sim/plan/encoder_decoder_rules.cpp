@@ -41,6 +41,9 @@ void check_stages(const Sections& sections, const Scenario& s) {
   if (plan.offload_activations)
     refuse("offload_activations", "the encoder's output is read by all layers of the decoder, and stays",
            "offload_activations: false");
+  if (plan.offload_layers > 0)
+    refuse("offload_layers", "the encoder's output is read by all layers of the decoder, and stays",
+           "offload_layers: 0");
   if (plan.context > 1)
     refuse("context",
            fmt::format("context = {}: {}", plan.context,

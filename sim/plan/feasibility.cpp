@@ -139,6 +139,7 @@ class Rules {
                              "plan.zero = {} does not keep",
                              s_.plan.zero),
                  "plan.zero: 1, or fp8_recipe: tensorwise");
+    if (s_.training.eight_bits() && s_.training.fp8_rows()) check_row_scales(sections_.training, s_);
     if (!sound("training.fp8_bf16_layers") || 2 * s_.training.fp8_bf16_layers < s_.model.layers) return;
     sections_.training.get("fp8_bf16_layers")
         .error(fmt::format("{} blocks at either end of {} leave none in {} bits", s_.training.fp8_bf16_layers,

@@ -24,7 +24,7 @@ void check_graphs(const Sections& sections, const Scenario& s) {
     own.error(fmt::format("layers that are recomputed (recompute: {}) are captured with the whole step alone",
                           plan.recompute == Recompute::full ? "full" : "ops"),
               "cuda_graphs: step, or recompute: selective or none");
-  if (plan.offload_optimizer || plan.offload_activations || plan.offload_parameters)
+  if (plan.offload_optimizer || plan.offloads_activations() || plan.offload_parameters)
     own.error("what is copied to and from the host's memory is not captured",
               "no plan.offload_*, or cuda_graphs: none");
   if (s.training.packs())

@@ -375,6 +375,18 @@ std::vector<Key> plan_keys() {
        .example = "true",
        .related = "plan.recompute plan.recompute_layers plan.offload_optimizer",
        .field = &Plan::offload_activations},
+      {.path = "plan.offload_layers",
+       .type = KeyType::integer,
+       .fallback = "0",
+       .min = 0,
+       .max = 1e6,
+       .meaning =
+           "layers, from the first on, of which all that backward reads is kept in the memory of the node's host: "
+           "copied there after the layer's forward, and back a layer ahead in backward (Megatron-Core's "
+           "`--cpu-offloading-num-layers`)",
+       .example = "20",
+       .related = "plan.recompute plan.offload_activations",
+       .field = &Plan::offload_layers},
   };
   const std::vector<Key>
       replicas = replica_keys(),

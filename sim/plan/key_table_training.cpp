@@ -104,11 +104,12 @@ std::vector<Key> training_keys() {
       {.path = "training.fp8_recipe",
        .type = KeyType::choice,
        .fallback = "delayed",
-       .values = {"delayed", "tensorwise", "blockwise", "mxfp8"},
+       .values = {"delayed", "tensorwise", "blockwise", "mxfp8", "rowwise"},
        .meaning =
            "scales of 8-bit operands, in the words of Megatron-Core's `--fp8-recipe`: `delayed` (of a tensor, from "
            "earlier steps), `tensorwise` (of a tensor, its own), `blockwise` (of 128 elements; weights 128 x 128), "
-           "`mxfp8` (of 32 elements)",
+           "`mxfp8` (of 32 elements); and of torchao's: `rowwise` (of a row of either operand, along which a product "
+           "sums)",
        .example = "mxfp8",
        .related = "training.precision training.fp8_transposes",
        .field = &Training::fp8_recipe},

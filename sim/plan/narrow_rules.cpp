@@ -43,6 +43,17 @@ void of_attention_output(const Node& key, const Scenario& s) {
 
 }  // namespace
 
+// torchao asserts the first (Float8LinearConfig, enable_fsdp_float8_all_gather); experts are no torch.nn.Linear there.
+void check_row_scales(const Node& training, const Scenario& s) {
+  if (s.training.fp8_params)
+    training.get("fp8_params")
+        .error("backward scales columns of weights, so 16 bits are gathered", "false, or fp8_recipe: tensorwise");
+  if (s.model.family == model::Family::moe)
+    training.get("fp8_recipe")
+        .error("scales of rows are of linear layers, and routed experts are none",
+               "fp8_recipe: tensorwise, blockwise or mxfp8");
+}
+
 void check_narrow_and_again(const Sections& sections, const Scenario& s) {
   const Node &plan = sections.plan, &training = sections.training;
   if (s.plan.recompute_norms) of_norms(plan.get("recompute_norms"), s);

@@ -5,6 +5,26 @@
 #include "sim/plan/sections.h"
 
 namespace rehearse::plan::detail {
+namespace {
+
+// Megatron-Core refuses all layers, stages and recomputation too (core/transformer/transformer_config.py).
+void check_offload_layers(const Node& key, const Scenario& s) {
+  const Plan& plan = s.plan;
+  if (!s.model.is_transformer()) return key.error("it is of layers of transformers", "leave it out");
+  if (plan.offload_layers >= s.model.layers)
+    return key.error(fmt::format("{} of {} layers: the last one's activations are read at once", plan.offload_layers,
+                                 s.model.layers),
+                     fmt::format("{} at most", s.model.layers - 1));
+  if (plan.pipeline > 1)
+    key.error("stages keep the activations of several micro-batches at a time", "plan.pipeline: 1");
+  if (plan.recompute != Recompute::none || plan.recompute_norms || plan.recompute_latent ||
+      plan.recompute_expert_activation)
+    key.error("layers that are recomputed keep little", "plan.recompute: none, or offload_activations");
+  if (s.model.family == model::Family::moe)
+    key.error("experts' activations differ from one micro-batch to the next, and stay", "leave it out");
+}
+
+}  // namespace
 
 void check_offload(const Sections& sections, const Scenario& s) {
   const Plan& plan = s.plan;
@@ -34,6 +54,7 @@ void check_offload(const Sections& sections, const Scenario& s) {
     if (!plan.offload_optimizer)
       key.error("what updates parameters on the host is the optimizer's step there", "plan.offload_optimizer: true");
   }
+  if (plan.offload_layers > 0) check_offload_layers(sections.plan.get("offload_layers"), s);
   if (!plan.offload_activations) return;
   const Node key = sections.plan.get("offload_activations");
   if (plan.recompute != Recompute::full || !s.model.is_transformer())

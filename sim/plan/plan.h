@@ -40,7 +40,7 @@ enum class FusedEpilogues : unsigned char { none, bias_gradient, gelu, all };
 enum class Precision : unsigned char { fp32, bf16, fp16, fp8, nvfp4 };
 // How the scales of 8-bit operands come about, in the words of Megatron-Core's --fp8-recipe: of a tensor from the
 // largest values of earlier steps, or from its own; of blocks of 128; of 32 elements (Open Compute's MX formats).
-enum class Fp8Recipe : unsigned char { delayed, tensorwise, blockwise, mxfp8 };
+enum class Fp8Recipe : unsigned char { delayed, tensorwise, blockwise, mxfp8, rowwise };
 // How rows of tokens come to experts on other ranks: one for each choice, all to all ranks, or one to each node that
 // has experts of the token, from where it is passed on to the ranks that have them.
 enum class ExpertDispatch : unsigned char { all_to_all, all_gather, forwarding };
@@ -132,8 +132,11 @@ struct Plan {
   }
   EmbeddingTables embedding_tables = EmbeddingTables::replicated;
   // What lies in the memory of the node's host (sim/lower/parallel/offload.cpp): the optimizer's states, with its step
-  // on the host; inputs of recomputed layers between their forward and their backward; ZeRO-3's shards of parameters.
+  // on the host; inputs of recomputed layers, or all activations of some layers, between their forward and their
+  // backward; ZeRO-3's shards of parameters.
   bool offload_optimizer = false, offload_activations = false, offload_parameters = false;
+  std::int64_t offload_layers = 0;  // the first so many, all that backward reads of them
+  bool offloads_activations() const { return offload_activations || offload_layers > 0; }
   // A chain (gradient_rules.cpp): what of the gradients is sent, in how many bits, and how that is rounded.
   std::vector<std::string> gradient_compression{"none"};
   double gradient_share = 0.01;        // of a bucket's gradients, with top_k and random_k
@@ -206,7 +209,9 @@ struct Training {
   bool fp8_activation_input = false;   // what goes into routed experts' activations is kept for backward in 8 bits
   bool e5m6_attention_output = false;  // what attention gives is kept for backward in 12 bits
   bool eight_bits() const { return precision == Precision::fp8; }
-  // Of 8-bit products: elements that have a scale of their own; 0: scales are of whole tensors.
+  // Of 8-bit products: scales are of whole rows of either operand, along which a product sums.
+  bool fp8_rows() const { return fp8_recipe == Fp8Recipe::rowwise; }
+  // Of 8-bit products: elements that have a scale of their own; 0: scales are of whole rows or tensors.
   std::int64_t fp8_block() const {
     return fp8_recipe == Fp8Recipe::blockwise ? 128 : fp8_recipe == Fp8Recipe::mxfp8 ? 32 : 0;
   }

@@ -107,6 +107,8 @@ void check_overlapped_shared_experts(const Node& own, const Scenario& scenario);
 void check_performed_precision(const Node& training, const Scenario& scenario);
 // narrow_rules.cpp: what is kept or sent in few bits, or made again in backward, one key each.
 void check_narrow_and_again(const Sections& sections, const Scenario& scenario);
+// Of products in 8 bits with scales of rows.
+void check_row_scales(const Node& training, const Scenario& scenario);
 // ignored_target_rules.cpp: what does not go with training.ignored_token.
 void check_ignored_targets(const Sections& sections, const Scenario& scenario);
 

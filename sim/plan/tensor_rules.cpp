@@ -13,7 +13,7 @@ void check_async_tensor(const Node& plan, const Scenario& s, const std::function
   if (s.training.lora()) key.error("adapters read what is gathered whole", "leave it out, or lora_rank: 0");
   if (s.training.four_bits() || (s.training.eight_bits() && s.training.fp8_block() > 0))
     key.error("rows in 8 or 4 bits with scales of blocks are gathered whole",
-              "leave it out, or fp8_recipe: tensorwise or delayed");
+              "leave it out, or fp8_recipe: tensorwise, delayed or rowwise");
 }
 
 }  // namespace rehearse::plan::detail

@@ -184,11 +184,11 @@ struct ExpectedOf {
       case ElementwiseFn::rope_backward:
         return {{kAny}, {kAny}};
       case ElementwiseFn::fp8_amax:
-        return of_groups(e, {{n}, {1}});
+        return of_groups(e, {{n}, {e.each_column ? e.cols : 1}});
       case ElementwiseFn::fp8_cast:
       case ElementwiseFn::fp8_cast_transpose: {
         const std::size_t most = e.fn == ElementwiseFn::fp8_cast ? 3 : 4;
-        return of_groups(e, {op.reads.size() == (e.counted ? 3U : 2U) ? Sizes{n, 1} : Sizes{n},
+        return of_groups(e, {op.reads.size() == (e.counted ? 3U : 2U) ? Sizes{n, e.each_column ? e.cols : 1} : Sizes{n},
                              Sizes(std::clamp<std::size_t>(op.writes.size(), 1, most), kAny)});
       }
       case ElementwiseFn::fp8_transpose:

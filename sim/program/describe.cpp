@@ -21,6 +21,7 @@ struct ShapeText {
     if (g.bias) text += " bias";
     if (g.accumulate) text += " accumulate";
     if (g.epilogue != Epilogue::none) text += fmt::format(" {}", name_of(g.epilogue));
+    if (g.row_scales) text += " row_scales";
     return text;
   }
   std::string operator()(const Attention& a) const {
@@ -57,6 +58,7 @@ struct ShapeText {
     std::string text = fmt::format("elements={}", e.elements);
     if (e.cols > 0) text += fmt::format(" cols={}", e.cols);
     if (e.dropout > 0) text += fmt::format(" dropout={}", e.dropout);
+    if (e.each_column) text += " each_column";
     return text;
   }
   std::string operator()(const StridedCopy& c) const {

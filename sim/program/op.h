@@ -32,13 +32,15 @@ namespace rehearse::program {
 //
 // In 8 bits A and B are copies that ElementwiseFn::fp8_cast made: by rows where a row as stored is summed over, else
 // transposed (unless products take any layout). Performed, with scales of whole tensors, two more operands are read
-// after all others: what A's and B's elements are multiplied by, f32 [1] each.
+// after all others: what A's and B's elements are multiplied by, f32 [1] each. row_scales: the scales, in the copies,
+// are of whole rows of op(A) and columns of op(B).
 enum class Epilogue : unsigned char { none, gelu, gelu_backward, bias_gradient };
 struct Gemm {
   std::int64_t m = 0, n = 0, k = 0, batch = 1;
   bool transpose_a = false, transpose_b = false;  // A stored [k, m], B stored [n, k]
   bool accumulate = false, bias = false;
   Epilogue epilogue = Epilogue::none;
+  bool row_scales = false;
   friend bool operator==(const Gemm&, const Gemm&) = default;
 };
 std::string_view name_of(Epilogue epilogue);  // "gelu_backward"; of none ""
@@ -211,7 +213,7 @@ struct Activation {
 // Of 8-bit products, and of 4-bit ones (op.dtype e2m1). A copy has its scales with its elements, where blocks have
 // scales of their own; so its size is not checked. In 4 bits `inverse` is there besides, and hadamard_cast {x, largest}
 // -> {y by columns, inverse?} is of what a random Hadamard transform makes of x.
-//   fp8_amax {x} -> {amax f32 [1]}: the largest absolute value, of current scaling;
+//   fp8_amax {x} -> {amax f32 [1]}: the largest absolute value, of current scaling; of each column, f32 [cols];
 //   fp8_cast {x, largest?} -> {y, amax?, inverse?}: y in 8 bits, row by row; largest: what the scale is made of, of
 //   current scaling or of the window of delayed scaling, whose amax f32 [1] grows to x's; inverse f32 [1]: what y's
 //   elements are multiplied by;
@@ -259,7 +261,8 @@ struct Elementwise {
   // have as many rows each, or, if counted, those that the last operand read, f32 [groups], says.
   std::int64_t groups = 1;
   bool counted = false;
-  bool at_random = false;  // casts in 4 bits: rounded up or down by chance
+  bool at_random = false;    // casts in 4 bits: rounded up or down by chance
+  bool each_column = false;  // fp8_amax, fp8_cast_transpose: each of `cols` columns of x has a largest value of its own
   // For dropout and positions: which rows of the global tensor these are. A rank of a context group holds some tokens
   // of the sequence (sim/plan/context_rows.h), and of these a sequence-parallel rank holds `rows` rows from
   // coordinate(tensor) * rows on, so masks and positions do not depend on the split.

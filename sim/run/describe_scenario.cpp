@@ -100,6 +100,7 @@ void describe_scenario(const plan::Scenario& scenario, const cluster::Cluster& c
   if (p.offload_optimizer) s["plan.offload_optimizer"] = "true";
   if (p.offload_parameters) s["plan.offload_parameters"] = "true";
   if (p.offload_activations) s["plan.offload_activations"] = "true";
+  if (p.offload_layers > 0) s["plan.offload_layers"] = fmt::to_string(p.offload_layers);
   for (const auto& [key, is] : {std::pair{"plan.recompute_latent", p.recompute_latent},
                                 {"plan.recompute_norms", p.recompute_norms},
                                 {"plan.recompute_expert_activation", p.recompute_expert_activation},

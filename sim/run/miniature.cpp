@@ -31,6 +31,7 @@ constexpr Instead kInstead[] = {{"training.precision", "bf16"},
                                 {"plan.local_group", "replica"},
                                 {"plan.local_steps", "0"},
                                 {"plan.recompute_every", "1"},
+                                {"plan.offload_layers", "0"},
                                 {"plan.embedding_as_layer", "false"},
                                 {"plan.chunks", "1"},
                                 {"plan.schedule", "1f1b"},
@@ -127,6 +128,7 @@ class Rows {
          {"plan.zero", "plan.recompute", "plan.sequence_parallel", "training.precision", "training.optimizer"})
       key(path);
     if (l.recompute_layers > 0) key("plan.recompute_layers");
+    if (l.offload_layers > 0) key("plan.offload_layers");
     if (l.context > 1) key("plan.context_kind");
     if (l.expert > 1) key("plan.expert_dispatch");
     if (l.embedding_as_layer) key("plan.embedding_as_layer");

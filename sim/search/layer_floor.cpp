@@ -33,6 +33,7 @@ plan::Scenario on_one_stage(plan::Scenario scenario) {
   p.zero = 0, p.zero_group = plan::Plan::kAllShard, p.replicas = 1, p.local_steps = 0;
   p.data = p.expert_replicas();
   p.offload_optimizer = p.offload_parameters = p.offload_activations = false;
+  p.offload_layers = 0;
   p.overlap_expert_exchange = false;
   // Which layers are recomputed depends on the stages.
   if (p.recompute_layers > 0 || p.recompute_every > 1) p.recompute = plan::Recompute::none;
@@ -474,7 +475,7 @@ std::int64_t states_kept(std::int64_t parameters, std::int64_t gradients, std::i
 // operation keeps depends on who reads it, or it goes to the host.
 bool keep_alike(const plan::Plan& p) {
   return p.recompute_layers == 0 && p.recompute_every <= 1 && p.recompute != plan::Recompute::ops &&
-         !p.offload_activations;
+         !p.offloads_activations();
 }
 
 // What the fullest stage keeps at least, however the layers are split: a stage of n layers with w bytes each has n <= M

@@ -121,6 +121,32 @@ std::vector<OffloadCase> parameter_cases() {
 INSTANTIATE_TEST_SUITE_P(Parameters, Offload, testing::ValuesIn(parameter_cases()),
                          [](const auto& test) { return test.param.c.name; });
 
+std::vector<OffloadCase> layer_cases() {
+  std::vector<OffloadCase> cases;
+  for (const auto& [name, text] : {std::pair<std::string, std::string>{"gpt", kGpt}, {"llama", kLlama}}) {
+    const auto add = [&, &name = name, &text = text](const std::string& what, const Assignments& plan,
+                                                     const Assignments& model = {"model.dropout=0.1"}) {
+      cases.push_back({{name + "_" + what, text, plan, model}, {"plan.offload_layers=3"}});
+    };
+    add("one_rank", grid(1, 1, 1, 0));
+    cases.back().offload = {"plan.offload_layers=1"};
+    add("with_optimizer", grid(2, 1, 1, 2));
+    cases.back().offload.emplace_back("plan.offload_optimizer=true");
+    add("lora", grid(2, 1, 1, 1), {"training.lora_rank=4", "training.lr=1e-2"});
+    add("ddp", grid(2, 1, 1, 0, {"framework=torch-ddp"}));
+    add("unfused_attention", grid(1, 1, 1, 0, {"model.attention=unfused"}));
+    add("zero3", grid(2, 1, 1, 3));
+    add("tensor_sequence", grid(2, 2, 1, 0, {"plan.sequence_parallel=true"}));
+    add("context", grid(2, 1, 1, 1, {"plan.context=2"}), {});
+    add("fsdp2", grid(2, 1, 1, 3, {"framework=torch-fsdp2"}));
+    add("megatron", grid(2, 1, 1, 1, {"framework=megatron-core"}));
+  }
+  return cases;
+}
+
+INSTANTIATE_TEST_SUITE_P(Layers, Offload, testing::ValuesIn(layer_cases()),
+                         [](const auto& test) { return test.param.c.name; });
+
 std::vector<OffloadCase> activation_cases() {
   std::vector<OffloadCase> cases;
   const Assignments full = {"plan.recompute=full"};

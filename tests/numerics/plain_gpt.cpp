@@ -267,7 +267,7 @@ auto PlainGpt<Real>::norm_backward(const Norm& norm, const Values& dy, const Nor
 template <typename Real>
 auto PlainGpt<Real>::linear_forward(const Linear& linear, const Values& x) const -> Values {
   const Index rows = size_of(x) / linear.in;
-  const Values in = operand(linear, x), weight = weight_operand(linear);
+  const Values in = operand(linear, x, Sums::along_rows), weight = weight_operand(linear, Sums::along_rows);
   const Values bias = linear.bias >= 0 ? kept(value(linear.bias)) : Values();
   Values y = zeros<Real>(rows * linear.out);
   for (Index r = 0; r < rows; ++r) {
@@ -292,15 +292,17 @@ auto PlainGpt<Real>::linear_forward(const Linear& linear, const Values& x) const
 template <typename Real>
 auto PlainGpt<Real>::linear_backward(const Linear& linear, const Values& dy, const Values& x) -> Values {
   const Index rows = size_of(x) / linear.in;
-  const Values in = operand(linear, x), weight = weight_operand(linear), d_out = gradient_operand(linear, dy);
+  const Values in = operand(linear, x, Sums::down_columns), weight = weight_operand(linear, Sums::down_columns);
+  const Values d_row = gradient_operand(linear, dy, Sums::along_rows);
+  const Values d_column = gradient_operand(linear, dy, Sums::down_columns);
   Values dx = zeros<Real>(rows * linear.in);
   for (Index r = 0; r < rows; ++r) {
     for (Index o = 0; o < linear.out; ++o) {
       if (linear.bias >= 0) at(gradient(linear.bias), o) += at(dy, r * linear.out + o);
-      const Real d = at(d_out, r * linear.out + o);
+      const Real to_input = at(d_row, r * linear.out + o), to_weight = at(d_column, r * linear.out + o);
       for (Index i = 0; i < linear.in; ++i) {
-        at(dx, r * linear.in + i) += d * at(weight, o * linear.in + i);
-        at(gradient(linear.weight), o * linear.in + i) += d * at(in, r * linear.in + i);
+        at(dx, r * linear.in + i) += to_input * at(weight, o * linear.in + i);
+        at(gradient(linear.weight), o * linear.in + i) += to_weight * at(in, r * linear.in + i);
       }
     }
   }

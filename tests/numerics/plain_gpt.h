@@ -43,7 +43,8 @@ struct GptShape {
   // Operands of the linear layers of blocks are rounded to 8 bits, each tensor of a sequence with a scale of its own,
   // and what is kept between kernels to bf16 (plain_fp8.cpp). Gradients have so many bits of mantissa, and exponents
   // down to that of the smallest subnormal: as given e5m2. `scaled`: by how much scales are off.
-  bool eight_bits = false;
+  // row_scales: each row that a product sums along has a scale, a power of two, of either operand.
+  bool eight_bits = false, row_scales = false;
   int gradient_mantissa = 2, gradient_least = -16;
   double gradient_most = 57344, scaled = 1;
   // Low-rank adaptation, if lora_rank > 0: y += lora_scale B (A x) beside the products of attention, and of the
@@ -215,11 +216,13 @@ class PlainGpt {
   }
   Values linear_forward(const Linear& linear, const Values& x) const;
   Values linear_backward(const Linear& linear, const Values& dy, const Values& x);
-  // plain_fp8.cpp: what a product reads in the place of `x`, of its output's gradient and of its weight; what is kept
-  // of x. Without 8 bits x itself.
-  Values operand(const Linear& linear, const Values& x) const;
-  Values gradient_operand(const Linear& linear, const Values& dy) const;
-  Values weight_operand(const Linear& linear) const;
+  // plain_fp8.cpp: what a product that sums along rows, or down columns, reads in the place of `x`, of its output's
+  // gradient and of its weight; what is kept of x. Without 8 bits x itself.
+  enum class Sums { along_rows, down_columns };
+  Values rounded(const Values& x, std::int64_t width, Sums sums, int mantissa, int least, double most) const;
+  Values operand(const Linear& linear, const Values& x, Sums sums) const;
+  Values gradient_operand(const Linear& linear, const Values& dy, Sums sums) const;
+  Values weight_operand(const Linear& linear, Sums sums) const;
   Values kept(Values x) const;
   Values attention_forward(const Block& block, const Values& qkv, Values& probabilities) const;
   Values attention_backward(const Block& block, const Values& d_out, const Values& qkv, const Values& probabilities,

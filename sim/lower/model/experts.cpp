@@ -85,7 +85,8 @@ void ExpertBranch::declare_buffers(BufferId input) {
   }
   up_ = expert_activation(name_ + ".up", up_width(), keeps_eight_bits() ? Lifetime::slot : saved);
   if (keeps_eight_bits())
-    narrow_up_ = expert_activation(name_ + ".up.fp8", Fp8Format(c_).size(up_width()), saved, Fp8Format(c_).operand);
+    narrow_up_ =
+        expert_activation(name_ + ".up.fp8", Fp8Format(c_).size(up_width(), up_width()), saved, Fp8Format(c_).operand);
   activation_ = expert_activation(name_ + ".activation", width(),
                                   remakes_activation() ? Lifetime::slot : s_.of_product_input(saved, adapts_down()));
   if (remakes_activation()) fp8_.made_again(activation_);
@@ -214,7 +215,7 @@ BufferId ExpertBranch::as_sent(const std::string& name, BufferId rows) {
   RoleBuilder& b = s_.builder;
   const std::int64_t elements = b.buffer(rows).elements();
   const BufferId copy =
-      b.workspace(b.here(name + ".fp8"), format.operand, {elements / columns(), format.size(columns())});
+      b.workspace(b.here(name + ".fp8"), format.operand, {elements / columns(), format.size(columns(), columns())});
   b.op(name + ".fp8_cast", Elementwise{ElementwiseFn::fp8_cast, elements, fp8_columns(c_, {columns()})}, format.operand,
        {{rows}}, {{copy}});
   return copy;

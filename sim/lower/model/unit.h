@@ -64,7 +64,8 @@ struct UnitScope {
   // gradient of a frozen weight reads it, but that of its adapter does, in 16 bits.
   Lifetime of_product_input(Lifetime lifetime, bool adapted = false) const {
     if (context.scenario.training.lora()) return adapted ? lifetime : Lifetime::slot;
-    return fp8 && !context.profile().fp8_casts_again ? Lifetime::slot : lifetime;
+    const bool again = context.profile().fp8_casts_again || context.scenario.training.fp8_rows();
+    return fp8 && !again ? Lifetime::slot : lifetime;
   }
   // What norms give to a layer's branches is made again in backward, and not with all of the layer.
   bool makes_norms_again() const { return context.plan().recompute_norms && !recomputes(); }

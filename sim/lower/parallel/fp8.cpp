@@ -20,9 +20,11 @@ Fp8Format::Fp8Format(const Context& context) {
   }
   if (!t.eight_bits()) return;
   blocks = t.fp8_block() > 0;
+  of_rows = t.fp8_rows();
   amax = t.fp8_recipe == plan::Fp8Recipe::tensorwise;
-  columns = blocks || t.fp8_transposes;
-  gradient = blocks ? DType::e4m3 : DType::e5m2;
+  columns = blocks || of_rows || t.fp8_transposes;
+  gradient = blocks || of_rows ? DType::e4m3 : DType::e5m2;
+  if (of_rows) scale_bytes = 4;
   if (blocks) scale_bytes = t.fp8_recipe == plan::Fp8Recipe::mxfp8 ? 1 : 4, block = t.fp8_block();
 }
 
@@ -41,9 +43,24 @@ BufferId emit_amax(const Context& context, RoleBuilder& builder, const std::stri
   return largest;
 }
 
+void emit_row_cast(const Context& context, RoleBuilder& builder, const std::string& name, BufferId x,
+                   std::int64_t width, BufferId copy, DType type, bool by_columns) {
+  Elementwise pass{ElementwiseFn::fp8_amax, builder.buffer(x).elements(), width};
+  pass.each_column = by_columns;
+  std::vector<Operand> reads{{x}};
+  if (by_columns) {
+    const BufferId largest = builder.workspace(builder.here(name + ".amax"), DType::f32, {width});
+    builder.op(name + ".fp8_amax", pass, context.compute, reads, {{largest}});
+    reads.push_back({largest});
+  }
+  pass.fn = by_columns ? ElementwiseFn::fp8_cast_transpose : ElementwiseFn::fp8_cast;
+  builder.op(name + (by_columns ? ".fp8_cast_transpose" : ".fp8_cast"), pass, type, reads, {{copy}});
+}
+
 BufferId Fp8Operands::copy_of(BufferId x, const std::string& suffix, DType type, Lifetime lifetime, bool columns) {
   const program::Buffer b = builder_.buffer(x);
-  const std::int64_t size = columns ? column_size(b.elements(), b.shape.back()) : format_.size(b.elements());
+  const std::int64_t width = b.shape.back();
+  const std::int64_t size = columns ? column_size(b.elements(), width) : format_.size(b.elements(), width);
   return builder_.activation(b.name + suffix, type, {size}, lifetime);
 }
 
@@ -105,7 +122,7 @@ void Fp8Operands::cast_input(BufferId x, bool gathered) {
 
 BufferId Fp8Operands::all_gather(const std::string& name, BufferId shard, std::int64_t width, Lifetime lifetime) {
   const BufferId whole = sequence_.all_gather(name, shard, builder_.buffer(shard).dtype,
-                                              {format_.size(context_.tokens * width)}, lifetime);
+                                              {format_.size(context_.tokens * width, width)}, lifetime);
   parameters_.fp8_scales().share(whole, shard);
   return whole;
 }
@@ -113,7 +130,7 @@ BufferId Fp8Operands::all_gather(const std::string& name, BufferId shard, std::i
 BufferId Fp8Operands::gather_rows(const std::string& name, BufferId shard, std::int64_t width, Lifetime lifetime) {
   if (!sequence_.in_turns()) return all_gather(name, shard, width, lifetime);
   const BufferId whole = sequence_.all_gather_in_turns(name, shard, builder_.buffer(shard).dtype,
-                                                       {format_.size(context_.tokens * width)}, lifetime);
+                                                       {format_.size(context_.tokens * width, width)}, lifetime);
   parameters_.fp8_scales().share(whole, shard);
   for (const BufferId part : sequence_.turns(whole)) parameters_.fp8_scales().share(part, shard);
   return whole;
@@ -133,6 +150,7 @@ BufferId Fp8Operands::transposed(const std::string& name, BufferId row, std::int
 }
 
 BufferId Fp8Operands::input(const std::string& name, BufferId x, bool gathered, std::int64_t width) {
+  if (format_.of_rows) return input_of_rows(name, x, gathered, width);
   gathered_[x] = gathered;
   BufferId row = x;
   if (!is_narrow(builder_.buffer(x).dtype)) {
@@ -146,7 +164,7 @@ BufferId Fp8Operands::input(const std::string& name, BufferId x, bool gathered, 
 }
 
 void Fp8Operands::keep_input(BufferId x) {
-  if (is_narrow(builder_.buffer(x).dtype)) return;
+  if (is_narrow(builder_.buffer(x).dtype) || format_.of_rows) return;
   const bool kept = lives(x) == Lifetime::micro_batch && !context_.profile().fp8_casts_again;
   if (const auto found = inputs_.find(x);
       found != inputs_.end() && (kept || found->second.made_in == builder_.current_body()))
@@ -158,12 +176,14 @@ BufferId Fp8Operands::kept_input(const std::string& name, BufferId x, bool gathe
   BufferId kept = x;
   if (spread(gathered) && context_.profile().keeps_gathered_input)
     if (const BufferId whole = whole_.kept(x, builder_.current_body(), saved_); whole >= 0) return whole;
+  if (format_.of_rows) return wide(name, x, gathered, width, Lifetime::slot);
   if (!is_narrow(builder_.buffer(x).dtype)) kept = keeps_columns(gathered) ? inputs_.at(x).column : inputs_.at(x).row;
   return spread(gathered) ? all_gather(name, kept, width) : kept;
 }
 
 BufferId Fp8Operands::by_columns(const std::string& name, BufferId x, bool gathered, BufferId kept) {
   const bool cast_before = is_narrow(builder_.buffer(x).dtype);
+  if (format_.of_rows) return columns_of_rows(name, kept, builder_.buffer(x).shape.back(), format_.operand);
   const bool columns = !cast_before && keeps_columns(gathered);
   if (columns || !format_.columns) return kept;
   const std::int64_t width = builder_.buffer(x).shape.back();
@@ -172,12 +192,13 @@ BufferId Fp8Operands::by_columns(const std::string& name, BufferId x, bool gathe
 
 Fp8Operands::Pair Fp8Operands::gradient(const std::string& name, BufferId dy, bool gathered, std::int64_t width) {
   if (is_narrow(builder_.buffer(dy).dtype)) return {dy, transposed(name, dy, width)};
+  if (format_.of_rows) return gradient_of_rows(name, dy, gathered, width);
   const bool columns = trains() && keeps_columns(gathered);
   const std::int64_t elements = builder_.buffer(dy).elements();
   const auto copy = [&](const char* suffix, std::int64_t size) {
     return builder_.workspace(builder_.here(name + suffix), format_.gradient, {size});
   };
-  Pair pair{copy(".fp8", format_.size(elements)),
+  Pair pair{copy(".fp8", format_.size(elements, builder_.buffer(dy).shape.back())),
             columns ? copy(".fp8.columns", column_size(elements, builder_.buffer(dy).shape.back())) : -1};
   cast(name, dy, pair.row, pair.column, format_.gradient, spread(gathered), true);
   if (spread(gathered)) {
@@ -185,6 +206,40 @@ Fp8Operands::Pair Fp8Operands::gradient(const std::string& name, BufferId dy, bo
     if (columns) pair.column = all_gather(name + ".columns", pair.column, width);
   }
   if (!columns) pair.column = trains() && format_.columns ? transposed(name, pair.row, width) : pair.row;
+  return pair;
+}
+
+BufferId Fp8Operands::wide(const std::string& name, BufferId x, bool gathered, std::int64_t width, Lifetime lifetime) {
+  return spread(gathered) ? sequence_.all_gather(name, x, width, lifetime) : x;
+}
+
+// A second product of the same input in this body reads the same copy.
+BufferId Fp8Operands::input_of_rows(const std::string& name, BufferId x, bool gathered, std::int64_t width) {
+  Copies& c = inputs_[x];
+  if (c.row >= 0 && c.made_in == builder_.current_body()) return c.row;
+  const BufferId whole = wide(name, x, gathered, width, gathered_lives());
+  if (spread(gathered)) whole_.made(x, whole, builder_.current_body());
+  if (c.row < 0) c.row = copy_of(whole, suffix_ + ".fp8", format_.operand, Lifetime::slot, false);
+  emit_row_cast(context_, builder_, builder_.buffer(x).name + suffix_, whole, width, c.row, format_.operand, false);
+  c.made_in = builder_.current_body();
+  return c.row;
+}
+
+BufferId Fp8Operands::columns_of_rows(const std::string& name, BufferId whole, std::int64_t width, DType type) {
+  const BufferId column = builder_.workspace(builder_.here(name + ".fp8.columns"), type,
+                                             {column_size(builder_.buffer(whole).elements(), width)});
+  emit_row_cast(context_, builder_, name, whole, width, column, type, true);
+  return column;
+}
+
+Fp8Operands::Pair Fp8Operands::gradient_of_rows(const std::string& name, BufferId dy, bool gathered,
+                                                std::int64_t width) {
+  const BufferId whole = wide(name, dy, gathered, width, Lifetime::slot);
+  Pair pair;
+  pair.row = builder_.workspace(builder_.here(name + ".fp8"), format_.gradient,
+                                {format_.size(builder_.buffer(whole).elements(), width)});
+  emit_row_cast(context_, builder_, name, whole, width, pair.row, format_.gradient, false);
+  pair.column = trains() ? columns_of_rows(name, whole, width, format_.gradient) : pair.row;
   return pair;
 }
 

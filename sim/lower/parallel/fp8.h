@@ -13,6 +13,12 @@
 //               a tensor that is gathered)
 //   blockwise   nothing; blocks are on chip                         e4m3                  fp32 of 128
 //   mxfp8       the same                                            e4m3                  a byte of 32
+//   rowwise     by rows nothing; by columns a pass for the largest  e4m3                  fp32 of a row or column
+//               value of each
+//
+// rowwise is torchao's (torchao/float8, Float8LinearConfig.from_recipe_name), which keeps inputs in 16 bits and casts
+// both of a product's operands for it alone: nothing in 8 bits is kept or sent, and neither copy is made of the other.
+// torchtitan gathers sequences in 16 bits with it (torchtitan/models/llama3/infra/parallelize.py).
 //
 // Products in 4 bits (training.precision nvfp4) have operands of e2m1 with a scale of e4m3 for each 16 elements and one
 // of fp32 for the tensor (NVIDIA 2025, arXiv 2509.25149; NVFP4Quantizer of transformer_engine/pytorch/csrc, 2.8):
@@ -40,13 +46,17 @@ namespace rehearse::lower {
 // What a recipe asks for, of a copy of `elements`.
 struct Fp8Format {
   explicit Fp8Format(const Context& context);
-  // Elements of a copy and its scales, in bytes.
-  std::int64_t size(std::int64_t elements) const { return elements / packed + elements * scale_bytes / block; }
+  // Elements of a copy of rows of `width` and its scales, in bytes.
+  std::int64_t size(std::int64_t elements, std::int64_t width, bool by_columns = false) const {
+    if (of_rows) return elements + (by_columns ? width : elements / width) * scale_bytes;
+    return elements / packed + elements * scale_bytes / block;
+  }
   // Of so many bytes, of 8-bit elements.
   std::int64_t elements(std::int64_t bytes) const { return bytes * block / (block + scale_bytes); }
 
   bool amax = false;       // a pass for the largest value before a cast
   bool blocks = false;     // scales of blocks
+  bool of_rows = false;    // scales of rows, and in a copy by columns of columns
   bool columns = false;    // copies by columns differ from copies by rows
   bool transform = false;  // copies by columns are of what a Hadamard transform gives
   DType operand = DType::e4m3, gradient = DType::e4m3;
@@ -71,6 +81,8 @@ class Fp8Operands {
         groups_(groups) {}
 
   bool on() const { return on_; }
+  // Whether a sequence that is spread is gathered in 16 bits, and cast then.
+  bool gathers_wide() const { return format_.of_rows; }
   // Of what input() and gradient() give by rows.
   bool arrives_in_turns(BufferId whole) const { return sequence_.arrives_in_turns(whole); }
   const std::vector<BufferId>& turns(BufferId whole) { return sequence_.turns(whole); }
@@ -113,13 +125,19 @@ class Fp8Operands {
   // Of a copy by columns, whose groups (one where a rank has one expert) may end with a block that is not full.
   std::int64_t column_size(std::int64_t elements, std::int64_t cols) const {
     const std::int64_t ends = of_experts_ && format_.blocks ? row_groups_ * cols * format_.scale_bytes : 0;
-    return format_.size(elements) + ends;
+    return format_.size(elements, cols, true) + ends;
   }
   program::Elementwise shape(program::ElementwiseFn fn, std::int64_t elements, std::int64_t cols,
                              std::vector<Operand>& reads) const;
   void cast(const std::string& name, BufferId x, BufferId row, BufferId column, DType type, bool shared_scale,
             bool at_random);
   void cast_input(BufferId x, bool gathered);
+  // With scales of rows: all of a sequence of which x is (not) a shard, in 16 bits; what input(), by_columns() and
+  // gradient() give.
+  BufferId wide(const std::string& name, BufferId x, bool gathered, std::int64_t width, Lifetime lifetime);
+  BufferId input_of_rows(const std::string& name, BufferId x, bool gathered, std::int64_t width);
+  BufferId columns_of_rows(const std::string& name, BufferId whole, std::int64_t width, DType type);
+  Pair gradient_of_rows(const std::string& name, BufferId dy, bool gathered, std::int64_t width);
   BufferId all_gather(const std::string& name, BufferId shard, std::int64_t width, Lifetime lifetime = Lifetime::slot);
   // Of what a product reads row by row.
   BufferId gather_rows(const std::string& name, BufferId shard, std::int64_t width, Lifetime lifetime = Lifetime::slot);
@@ -150,6 +168,9 @@ std::int64_t fp8_columns(const Context& context, const std::vector<std::int64_t>
 // f32 [1].
 BufferId emit_amax(const Context& context, RoleBuilder& builder, const std::string& name,
                    const program::Elementwise& shape, const std::vector<Operand>& reads, bool shared);
+// With scales of rows: the cast of x, rows of `width`, by rows; or by columns, behind a pass for the largest of each.
+void emit_row_cast(const Context& context, RoleBuilder& builder, const std::string& name, BufferId x,
+                   std::int64_t width, BufferId copy, DType type, bool by_columns);
 inline BufferId emit_amax(const Context& context, RoleBuilder& builder, const std::string& name, BufferId x) {
   return emit_amax(context, builder, name, {program::ElementwiseFn::fp8_amax, builder.buffer(x).elements()}, {{x}},
                    false);

@@ -32,10 +32,10 @@ ParameterStore::Held ParameterStore::held(const Param& p) const {
   return Fp8Format(context_).blocks ? Held::blocks : Held::eight_bits;
 }
 
-BufferId ParameterStore::fp8_copy(const Param& p, const std::string& suffix, bool kept) {
-  const std::string name = p.spec.name + suffix;
+BufferId ParameterStore::fp8_copy(const Param& p, bool by_columns, bool kept) {
+  const std::string name = p.spec.name + (by_columns ? ".fp8.columns" : ".fp8");
   const Fp8Format format(context_);
-  const std::int64_t size = format.size(p.elements);
+  const std::int64_t size = format.size(p.elements, p.local_shape.back(), by_columns);
   if (!kept) return builder_.workspace(name, format.operand, {size});
   return builder_.add_buffer({name,
                               format.operand,
@@ -70,9 +70,17 @@ void ParameterStore::hold_in_place_of_gradients(Bucket& bucket, const std::strin
 void ParameterStore::cast_fp8(Param& p, bool row, bool column) {
   const Fp8Format format(context_);
   const bool kept = keeps_fp8_weights();
-  if (row && p.fp8_row < 0) p.fp8_row = fp8_copy(p, ".fp8", kept);
-  if (column && format.columns && p.fp8_column < 0) p.fp8_column = fp8_copy(p, ".fp8.columns", kept);
+  if (row && p.fp8_row < 0) p.fp8_row = fp8_copy(p, false, kept);
+  if (column && format.columns && p.fp8_column < 0) p.fp8_column = fp8_copy(p, true, kept);
   if (!format.columns) p.fp8_column = p.fp8_row;
+  if (row) p.row_in = builder_.current_body();
+  if (column) p.column_in = builder_.current_body();
+  if (format.of_rows) {
+    const std::int64_t width = p.local_shape.back();
+    if (row) emit_row_cast(context_, builder_, p.spec.name, p.value, width, p.fp8_row, format.operand, false);
+    if (column) emit_row_cast(context_, builder_, p.spec.name, p.value, width, p.fp8_column, format.operand, true);
+    return;
+  }
   const bool transposes = column && format.columns;
   std::vector<Operand> reads{{p.value}}, writes;
   if (format.amax) {
@@ -90,8 +98,7 @@ void ParameterStore::cast_fp8(Param& p, bool row, bool column) {
   cast.square = true;
   if (cast.cols > 0 && p.spec.experts) cast.groups = p.local_shape.front();
   builder_.op(p.spec.name + (transposes ? ".fp8_cast_transpose" : ".fp8_cast"), cast, format.operand, reads, writes);
-  if (row || !transposes) p.row_in = builder_.current_body();
-  if (column) p.column_in = builder_.current_body();
+  if (!transposes) p.row_in = builder_.current_body();
   if (held(p) == Held::blocks)
     builder_.op(p.spec.name + ".zero_grad", Elementwise{ElementwiseFn::fill, p.elements}, context_.gradient, {},
                 {{p.gradient}});
@@ -105,7 +112,7 @@ void ParameterStore::transpose_held(Param& p) {
   }
   if (p.column_in == builder_.current_body()) return;
   p.column_in = builder_.current_body();
-  if (p.fp8_column < 0) p.fp8_column = fp8_copy(p, ".fp8.columns", keeps_fp8_weights());
+  if (p.fp8_column < 0) p.fp8_column = fp8_copy(p, true, keeps_fp8_weights());
   builder_.op(p.spec.name + ".fp8_transpose", Elementwise{ElementwiseFn::fp8_transpose, p.elements}, DType::e4m3,
               {{p.value}}, {{p.fp8_column}});
 }

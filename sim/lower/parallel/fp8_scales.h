@@ -43,7 +43,7 @@ class Fp8Scales {
 
  private:
   // Of whole tensors: alone, or in 4 bits besides those of blocks.
-  bool has_scales() const { return !context_.scales_of_blocks() || context_.scenario.training.four_bits(); }
+  bool has_scales() const { return !context_.scales_in_copies() || context_.scenario.training.four_bits(); }
   bool performed() const { return context_.scenario.purpose == plan::Purpose::perform; }
   BufferId slot(const std::string& tensor, BufferId table, const std::string& what);
 

@@ -106,7 +106,9 @@ class ParameterStore {
   // with scales of whole tensors. blocks: the optimizer gives 16 bits, which lie where the gradients do until both
   // copies are cast of them. none: in 16 bits (also weights whose products are not in 8 bits).
   enum class Held : unsigned char { none, eight_bits, blocks };
-  bool keeps_fp8_weights() const { return !gathers() && !context_.profile().autocast; }
+  bool keeps_fp8_weights() const {
+    return !gathers() && !context_.profile().autocast && !context_.scenario.training.fp8_rows();
+  }
   void begin_forward(bool first_micro_batch) { first_forward_ = first_micro_batch; }
   // Whether an op makes such a copy of a weight, or clears the place that its 16 bits had.
   static bool casts_weight(const program::Role& role, const program::Op& op);
@@ -195,7 +197,7 @@ class ParameterStore {
   };
 
   void cast_fp8(Param& p, bool row, bool column);
-  BufferId fp8_copy(const Param& p, const std::string& suffix, bool kept);
+  BufferId fp8_copy(const Param& p, bool by_columns, bool kept);
   Held held(const Param& p) const;
   void hold_in_place_of_gradients(Bucket& bucket, const std::string& suffix);
   void transpose_held(Param& p);

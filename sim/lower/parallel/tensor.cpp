@@ -127,7 +127,8 @@ BufferId TensorParallel::input_again(const std::string& name, BufferId in, Param
       fp8_.on() && !lora_.has(weight) ? fp8_.kept_input(name, in, true, k) : gather_sequence(name, in, k);
   OpRef gather = builder_.last_op();
   if (!sequence_.on() || gather == last) return whole;
-  if (!fp8_.on() && context_.profile().copies_sequence_shards) --gather.op;  // behind it is the copy into order
+  const bool wide = !fp8_.on() || fp8_.gathers_wide();
+  if (wide && context_.profile().copies_sequence_shards) --gather.op;  // behind it is the copy into order
   if (gather != before) builder_.after(gather, before);
   return whole;
 }

@@ -26,6 +26,7 @@ void make_forward_only(plan::Scenario& scenario, std::int64_t cached) {
   plan::Plan& p = scenario.plan;
   p.forward_only = true, p.cached_tokens = cached;
   p.recompute = plan::Recompute::none, p.offload_activations = p.offload_optimizer = false;
+  p.offload_layers = 0;
   if (p.zero == 1 || p.zero == 2) p.zero = 0;
 }
 

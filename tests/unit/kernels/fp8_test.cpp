@@ -141,6 +141,54 @@ TEST(Fp8Kernels, BlocksHaveScalesBehindTheirRowsAndBehindTheirBandsOfColumns) {
     }
 }
 
+// A copy by rows has a scale for each row, behind it; one by columns for each column, behind all of them. 100 rows and
+// 70 columns: no multiples of anything.
+TEST(Fp8Kernels, WholeRowsAndWholeColumnsHaveScales) {
+  constexpr std::int64_t kRows = 100, kCols = 70;
+  Floats x = Random(8).normal(kRows * kCols);
+  for (std::int64_t i = 0; i < kRows * kCols; ++i)
+    x[at(i)] *= std::exp2(static_cast<float>(i % 11 + i / kCols % 7) - 8);
+  for (std::int64_t r = 0; r < kRows; ++r) x[at(r * kCols + 5)] = 0;
+  const Blocks scale{0, false, false};
+  for (const int threads : {1, 3}) {
+    const auto device = make_cpu_device(threads);
+    Floats columns(kCols, -1.0F);
+    device->fp8_column_amax(kRows, kCols, x.data(), columns.data());
+    Fp8Layout by_rows = matrix(kRows, kCols, kCols), by_columns = matrix(kRows, kCols, kRows);
+    by_columns.columns = true;
+    ASSERT_EQ(by_rows.bytes(), kRows * (kCols + 4));
+    ASSERT_EQ(by_columns.bytes(), (kRows + 4) * kCols);
+    Bytes row(at(by_rows.bytes()), 0xAA), column(at(by_columns.bytes()), 0xAA);
+    device->fp8_cast(by_rows, x.data(), {}, {row.data(), DType::e4m3}, nullptr);
+    device->fp8_cast(by_columns, x.data(), {columns.data(), nullptr, nullptr}, nullptr, {column.data(), DType::e4m3});
+    const auto inverse_at = [](const Bytes& from, std::int64_t place) {
+      float inverse = 0;
+      std::memcpy(&inverse, &from.at(at(place)), 4);
+      return inverse;
+    };
+    for (std::int64_t k = 0; k < kCols; ++k) {
+      float most = 0;
+      for (std::int64_t r = 0; r < kRows; ++r) most = std::max(most, std::fabs(x[at(r * kCols + k)]));
+      ASSERT_EQ(columns[at(k)], most);
+      const float inverse = inverse_at(column, kRows * kCols + 4 * k);
+      ASSERT_EQ(inverse, most == 0 ? 1 : expected_inverse(scale, DType::e4m3, most));
+      for (std::int64_t r = 0; r < kRows; ++r)
+        ASSERT_EQ(column[at(r * kCols + k)], narrowed(DType::e4m3, x[at(r * kCols + k)] / inverse));
+    }
+    for (std::int64_t r = 0; r < kRows; ++r) {
+      float most = 0;
+      for (std::int64_t k = 0; k < kCols; ++k) most = std::max(most, std::fabs(x[at(r * kCols + k)]));
+      const float inverse = inverse_at(row, r * (kCols + 4) + kCols);
+      ASSERT_EQ(inverse, expected_inverse(scale, DType::e4m3, most));
+      for (std::int64_t k = 0; k < kCols; ++k)
+        ASSERT_EQ(row[at(r * (kCols + 4) + k)], narrowed(DType::e4m3, x[at(r * kCols + k)] / inverse));
+    }
+    Floats wide(x.size());
+    device->fp8_widen(by_columns, {column.data(), DType::e4m3}, wide.data());
+    for (std::size_t i = 0; i < x.size(); ++i) ASSERT_NEAR(wide[i], x[i], columns[i % at(kCols)] / 16);
+  }
+}
+
 TEST(Fp8Kernels, CopiesPutTogetherAreTheCopyOfTheWhole) {
   for (const Blocks& b : kBlocks) {
     const std::int64_t rows = 2 * b.block, cols = b.block;

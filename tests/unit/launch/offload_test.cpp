@@ -28,6 +28,19 @@ bool listed(const Exported& exported, const std::string& key) {
                      [&](const LeftOut& one) { return one.key == key; });
 }
 
+TEST(Offload, MegatronHasTheActivationsOfTheFirstLayers) {
+  const plan::Scenario s = scenario_with({"framework=megatron-core", "plan.offload_layers=20"});
+  const Exported exported = export_plan("megatron", s, 8);
+  EXPECT_FALSE(listed(exported, "plan.offload_layers"));
+  EXPECT_NE(exported.text.find("--cpu-offloading-num-layers 20"), std::string::npos) << exported.text;
+  EXPECT_EQ(imported("x.sh", exported.text).plan.offload_layers, 20);
+  const Exported bridge = export_plan("megatron-bridge", s, 8);
+  EXPECT_NE(bridge.text.find("cfg.model.cpu_offloading_num_layers = 20\n"), std::string::npos) << bridge.text;
+  EXPECT_NE(bridge.text.find("cfg.model.cpu_offloading = True\n"), std::string::npos);
+  EXPECT_TRUE(listed(export_plan("deepspeed", scenario_with({"framework=deepspeed", "plan.offload_layers=20"}), 8),
+                     "plan.offload_layers"));
+}
+
 TEST(Offload, DeepSpeedHasOptimizerParametersAndActivations) {
   const plan::Scenario s =
       scenario_with({"framework=deepspeed", "plan.offload_optimizer=true", "plan.offload_parameters=true",

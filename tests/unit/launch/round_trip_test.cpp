@@ -368,6 +368,32 @@ TEST(Torchtitan, CompilesWhatIsAsynchronous) {
   EXPECT_THROW(import_plan("eager.toml", asked, {}), InputError);
 }
 
+// Scales of rows: torchtitan has a recipe of them, Megatron-LM none.
+TEST(Torchtitan, ReadsAndWritesTheRecipeOfRows) {
+  const Written base("rowwise.yaml",
+                     "rehearse: 1\nname: rowwise\nmodel: llama3-8b\nframework: torch-fsdp2-compile\n"
+                     "cluster: {topology: dgx-h100, gpus: 8}\nplan: {micro_batch: 1, zero: 3}\n"
+                     "training: {global_batch: 16, precision: fp8, fp8_recipe: rowwise}\n");
+  const plan::Scenario s = plan::read_scenario(base.path, {}, REHEARSE_SOURCE_DIR);
+  const Exported exported = export_plan("torchtitan-toml", s, 8);
+  EXPECT_NE(exported.text.find("recipe_name = \"rowwise\""), std::string::npos) << exported.text;
+  const auto leaves_out = [](const Exported& file) {
+    return std::any_of(file.left_out.begin(), file.left_out.end(),
+                       [](const LeftOut& one) { return one.key == "training.fp8_recipe"; });
+  };
+  EXPECT_FALSE(leaves_out(exported));
+  EXPECT_NE(import_plan("x.toml", exported.text, {}).scenario.find("fp8_recipe: rowwise"), std::string::npos);
+  const Exported megatron = export_plan("megatron", s, 8);
+  EXPECT_TRUE(leaves_out(megatron));
+  EXPECT_EQ(megatron.text.find("rowwise"), std::string::npos);
+  std::string kept = exported.text;
+  kept.insert(kept.find("rowwise\"") + 7, "_with_gw_hp");
+  const Imported other = import_plan("x.toml", kept, {});
+  EXPECT_NE(other.scenario.find("fp8_recipe: rowwise"), std::string::npos);
+  EXPECT_TRUE(std::any_of(other.report.assumed.begin(), other.report.assumed.end(),
+                          [](const std::string& one) { return one.find("rowwise_with_gw_hp") != std::string::npos; }));
+}
+
 // Sinks, layers without rotation, experts in every second layer, gpt-oss's activation.
 TEST(Megatron, ReadsBackModelsWhoseLayersDiffer) {
   const Written base("layers.yaml",

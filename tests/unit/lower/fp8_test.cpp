@@ -113,6 +113,87 @@ TEST(Fp8, NothingIsTransposedWhereProductsTakeAnyLayout) {
       EXPECT_EQ(std::string(program::kind_name(op.shape)).find("transpose"), std::string::npos) << op.name;
 }
 
+// torchao's: of each product both operands are cast for it alone, by columns behind a pass for the largest values.
+TEST(Fp8, WithScalesOfRowsEachProductCastsBothOfItsOperandsFrom16Bits) {
+  const auto program =
+      fp8_program({"training.fp8_recipe=rowwise", "framework=torch-fsdp2", "cluster.gpus=2", "plan.zero=3"});
+  const Role& role = program.roles.front();
+  auto forward = kinds_in(role, "forward"), backward = kinds_in(role, "backward.last");
+  EXPECT_EQ(forward["fp8_cast"], kFp8Layers * 8) << "four weights and what goes into them";
+  EXPECT_EQ(forward["fp8_amax"] + forward["fp8_cast_transpose"], 0);
+  EXPECT_EQ(backward["fp8_cast"], kFp8Layers * 4) << "the gradient of each output, by rows";
+  EXPECT_EQ(backward["fp8_cast_transpose"], kFp8Layers * 12) << "by columns; each weight; each input";
+  EXPECT_EQ(backward["fp8_amax"], backward["fp8_cast_transpose"]);
+  EXPECT_EQ(backward["fp8_transpose"], 0);
+  int products = 0;
+  for (const program::Body& body : role.bodies)
+    for (const Op& op : body.ops) {
+      if (const auto* g = std::get_if<Gemm>(&op.shape)) {
+        EXPECT_EQ(g->row_scales, op.dtype == DType::e4m3) << op.name;
+        products += g->row_scales ? 1 : 0;
+        continue;
+      }
+      const auto& first = role.buffers[static_cast<std::size_t>(op.reads.empty() ? 0 : op.reads[0].buffer)];
+      if (!std::string(program::kind_name(op.shape)).starts_with("fp8_")) continue;
+      EXPECT_EQ(first.dtype, DType::bf16) << op.name;
+    }
+  EXPECT_GE(products, kFp8Layers * 12);
+  const auto bytes = [&](const std::string& name) -> std::int64_t {
+    for (const program::Buffer& b : role.buffers)
+      if (b.name == name) return b.bytes();
+    return -1;
+  };
+  EXPECT_EQ(bytes("layer1.mlp.activation.fp8"), kFp8Tokens * (kFp8Ffn + 4)) << "a scale behind each row";
+  EXPECT_EQ(bytes("layer1.mlp.down.weight.fp8.columns"), (kFp8Hidden + 4) * kFp8Ffn) << "one for each column";
+}
+
+// torchao's casts are Inductor's, whose transposes are slower; Transformer Engine has kernels for them.
+TEST(Fp8, TransposesThatInductorGeneratesAreMarked) {
+  const auto marked = [](const std::string& framework, const std::string& recipe) {
+    const auto program = fp8_program({"framework=" + framework, "training.fp8_recipe=" + recipe});
+    int all = 0, unrolled = 0;
+    for (const program::Body& body : program.roles.front().bodies)
+      for (const Op& op : body.ops)
+        if (const auto* e = std::get_if<program::Elementwise>(&op.shape);
+            e != nullptr && std::string(program::kind_name(op.shape)).starts_with("fp8_")) {
+          const bool transposes = e->fn == program::ElementwiseFn::fp8_cast_transpose;
+          all += transposes ? 1 : 0, unrolled += e->unrolled ? 1 : 0;
+        }
+    EXPECT_GT(all, 0) << framework;
+    return unrolled == 0 ? 0.0 : static_cast<double>(unrolled) / all;
+  };
+  for (const char* recipe : {"tensorwise", "rowwise"}) {
+    EXPECT_EQ(marked("torch-fsdp2-compile", recipe), 1) << recipe;
+    EXPECT_EQ(marked("megatron-core", recipe), 0) << recipe;
+  }
+}
+
+// Weights too, in each forward and backward, whatever stays gathered.
+TEST(Fp8, WithScalesOfRowsWeightsAreCastInEveryMicroBatch) {
+  const auto program = fp8_program({"training.fp8_recipe=rowwise", "training.global_batch=3"});
+  const Role& role = program.roles.front();
+  EXPECT_EQ(kinds_in(role, "forward")["fp8_cast"], kFp8Layers * 8);
+  for (const program::Body& body : role.bodies) EXPECT_NE(body.name, "forward.later");
+  for (const program::Buffer& b : role.buffers)
+    EXPECT_TRUE(!is_fp8(b.dtype) || b.lifetime != program::Lifetime::persistent) << b.name;
+}
+
+TEST(Fp8, WithScalesOfRowsASpreadSequenceIsGatheredIn16BitsAndKept) {
+  const auto program =
+      fp8_program({"training.fp8_recipe=rowwise", "cluster.gpus=2", "plan.tensor=2", "plan.sequence_parallel=true"});
+  const Role& role = program.roles.front();
+  int gathered = 0;
+  for (const program::Body& body : role.bodies)
+    for (const Op& op : body.ops)
+      if (op.name.ends_with(".all_gather") && op.name.find("layer1") != std::string::npos) {
+        ++gathered;
+        EXPECT_EQ(op.dtype, DType::bf16) << op.name;
+      }
+  EXPECT_EQ(gathered, 6) << "before two products, once more in backward for each, and two gradients";
+  for (const program::Buffer& b : role.buffers)
+    EXPECT_TRUE(!is_fp8(b.dtype) || b.lifetime != program::Lifetime::micro_batch) << b.name;
+}
+
 TEST(Fp8, BlocksHaveScalesAndTwoCopies) {
   const auto program = fp8_program({"training.fp8_recipe=mxfp8"});
   const Role& role = program.roles.front();

@@ -237,7 +237,7 @@ TEST(Lora, WhatFrozenProductsReadIsNotKept) {
 // Frozen products are in 8 bits and have no weight's gradient to make copies for; adapters are in 16 bits, and read
 // what was not cast.
 TEST(Lora, ProductsInEightBitsStandBesideAdaptersInSixteen) {
-  for (const std::string recipe : {"delayed", "tensorwise", "blockwise", "mxfp8"})
+  for (const std::string recipe : {"delayed", "tensorwise", "blockwise", "mxfp8", "rowwise"})
     for (const std::string targets : {"[attention, mlp]", "[attention_qkv]", "[attention_dense, mlp_fc2]"})
       for (const char* sequence : {"false", "true"}) {
         SCOPED_TRACE(recipe + targets + sequence);

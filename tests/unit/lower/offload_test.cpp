@@ -211,6 +211,33 @@ TEST(OffloadActivations, OfSeveralMicroBatchesUnderWayTheHostHoldsAll) {
   EXPECT_EQ(program::memory_peak(role, 1, true).peak_bytes, 8 * 2 * 32 * 64 * 2);
 }
 
+// Of two layers all that they keep: their own activations, the embedding's output that the first one reads, and not the
+// second one's output, which is the third's.
+TEST(OffloadLayers, WhatLayersKeepLeavesTheDevice) {
+  const std::vector<std::string> keeps = {"plan.micro_batch=2", "model.dropout=0.1"};
+  std::vector<std::string> away = keeps;
+  away.push_back("plan.offload_layers=2");
+  const auto plain = lowered_role(keeps), role = lowered_role(away);
+  std::int64_t kept = 0, of_first = 0;
+  for (const program::Buffer& b : plain.buffers) {
+    if (b.lifetime != program::Lifetime::micro_batch || b.is_view()) continue;
+    const bool first = b.name.starts_with("layer0."), second = b.name.starts_with("layer1.");
+    if (first || second) kept += b.bytes();
+    if (first) of_first += b.bytes();
+  }
+  const std::int64_t output =
+      2 * 32 * 64 * 2;  // of the embedding and of each layer: tokens of a micro-batch, hidden, bf16
+  EXPECT_GT(of_first, 8 * output);
+  EXPECT_EQ(program::memory_peak(role, 1, true).peak_bytes, kept);
+  const Copied bytes = bytes_copied(role);
+  EXPECT_EQ(bytes.to_host, 2 * kept) << "two micro-batches a step";
+  EXPECT_EQ(bytes.to_device, bytes.to_host);
+  // The device is fullest at the end of forward, or where both are back.
+  const std::int64_t less = program::memory_peak(plain).peak_bytes - program::memory_peak(role).peak_bytes;
+  EXPECT_GT(less, of_first / 2);
+  EXPECT_LE(less, kept);
+}
+
 // Places of the two memories do not overlap, and each holds what its peak says.
 TEST(Offload, TheHostHasAnArenaOfItsOwn) {
   const plan::Scenario scenario = scenario_from(

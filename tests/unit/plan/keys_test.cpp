@@ -174,6 +174,7 @@ std::string dump(const Scenario& s) {
   out += fmt::format(" {} {} {} {} {} {} {} {} {}", static_cast<int>(p.context_kind), p.zero_group, p.replicas,
                      p.expert_tensor, static_cast<int>(p.expert_dispatch), p.overlap_expert_exchange,
                      p.offload_optimizer, p.offload_activations, p.offload_parameters);
+  out += fmt::format(" {}", p.offload_layers);
   out += fmt::format(" {} {} {}", p.overlap_shared_experts, static_cast<int>(p.cuda_graphs), p.fused_weight_gradient);
   out += fmt::format(" {} {}", p.fused_latent_rope, p.fused_experts);
   out += fmt::format(" {} {} {}", fmt::join(p.gradient_compression, ","), p.gradient_share, p.gradient_chunk);

@@ -14,6 +14,10 @@ TEST(NarrowRules, SayWhatAKeyNeeds) {
   const std::string blocks = "precision: fp8, fp8_recipe: blockwise";
   const std::tuple<std::string, std::string, std::string, std::string> refused[] = {
       {bert, "recompute_norms: true", "", "plan.recompute_norms: is of layers with a norm before each branch"},
+      {gpt, "zero: 1", "precision: fp8, fp8_recipe: rowwise, fp8_params: true",
+       "training.fp8_params: backward scales columns of weights, so 16 bits are gathered"},
+      {experts, "zero: 1", "precision: fp8, fp8_recipe: rowwise",
+       "training.fp8_recipe: scales of rows are of linear layers, and routed experts are none"},
       {gpt, "recompute_norms: true", "lora_rank: 4", "plan.recompute_norms: adapters read what norms give in backward"},
       {gpt, "recompute_expert_activation: true", "", "plan.recompute_expert_activation: this model has no experts"},
       {gpt, "weigh_in_experts: true", "", "plan.weigh_in_experts: this model has no experts"},

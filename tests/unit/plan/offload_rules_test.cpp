@@ -61,5 +61,22 @@ TEST(OffloadRules, ActivationsAreOfRecomputedLayers) {
                           "part of its own for weight gradients (schedule: 1f1b)"}));
 }
 
+TEST(OffloadRules, LayersAreThoseOfOneStageThatKeepAll) {
+  const auto with = [](const std::string& plan, const std::string& more = "") {
+    return offload_problems("plan: {" + plan + "}\n" + more);
+  };
+  EXPECT_EQ(with("offload_layers: 3"), OffloadTexts{});
+  const auto refuses = [](const OffloadTexts& found, const std::string& words) {
+    ASSERT_EQ(found.size(), 1U) << words;
+    EXPECT_NE(found.front().find("plan.offload_layers: " + words), std::string::npos) << found.front();
+  };
+  refuses(with("offload_layers: 100"), "100 of ");
+  refuses(with("offload_layers: 1, recompute: selective"), "layers that are recomputed keep little");
+  refuses(with("offload_layers: 1, recompute_norms: true"), "layers that are recomputed keep little");
+  refuses(with("offload_layers: 1, pipeline: 2", "cluster: {gpus: 2}\ntraining: {global_batch: 4}\n"),
+          "stages keep the activations of several micro-batches");
+  refuses(problems("rehearse: 1\nmodel: mlp-mnist\nplan: {offload_layers: 1}\n"), "it is of layers of transformers");
+}
+
 }  // namespace
 }  // namespace rehearse::plan

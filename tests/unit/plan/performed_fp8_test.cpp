@@ -15,7 +15,7 @@ TEST(PerformedPrecision, EightBitsThatAreNotPerformedAreSaid) {
                         "}\ncluster: {topology: local, gpus: 1}\ntraining: {" + training + "}\n",
                     assignments, Purpose::perform);
   };
-  for (const char* recipe : {"delayed", "tensorwise", "mxfp8"})
+  for (const char* recipe : {"delayed", "tensorwise", "mxfp8", "rowwise"})
     EXPECT_EQ(performed(std::string("precision: fp8, fp8_recipe: ") + recipe), Texts{}) << recipe;
   EXPECT_EQ(performed("precision: nvfp4"), Texts{});
   EXPECT_EQ(performed("precision: fp8, fp8_recipe: blockwise", "family: gpt, layers: 2", {"plan.micro_batch=2"}),

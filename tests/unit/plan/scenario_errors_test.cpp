@@ -196,9 +196,11 @@ TEST(ScenarioErrors, EightBitsAreOfBlocks) {
   EXPECT_EQ(problems(small("training: {precision: fp8, grad_dtype: bf16, reduce_dtype: bf16}\n")), Texts{});
   EXPECT_EQ(problems(small("training: {precision: fp8, grad_dtype: fp16}\n")),
             (Texts{"3:40 training.grad_dtype: fp16 with precision fp8: expected fp32 or bf16"}));
-  EXPECT_EQ(problems(small("training: {precision: fp8, fp8_recipe: mxfp}\n")),
-            (Texts{"3:40 training.fp8_recipe: expected one of delayed, tensorwise, blockwise, mxfp8, found 'mxfp' (did "
-                   "you mean 'mxfp8'?)"}));
+  EXPECT_EQ(
+      problems(small("training: {precision: fp8, fp8_recipe: mxfp}\n")),
+      (Texts{
+          "3:40 training.fp8_recipe: expected one of delayed, tensorwise, blockwise, mxfp8, rowwise, found 'mxfp' (did "
+          "you mean 'mxfp8'?)"}));
   const Texts ends = problems(small("training: {precision: fp8, fp8_bf16_layers: 6}\n"));
   ASSERT_EQ(ends.size(), 1U);
   EXPECT_EQ(ends[0], "3:45 training.fp8_bf16_layers: 6 blocks at either end of 12 leave none in 8 bits");

@@ -25,7 +25,7 @@ TEST(AsyncTensorParallel, SaysWhatItNeeds) {
     ASSERT_EQ(found.size(), 1U) << message;
     EXPECT_NE(found[0].find("plan.async_tensor_parallel: " + message), std::string::npos) << found[0];
   }
-  for (const char* recipe : {"tensorwise", "delayed"})
+  for (const char* recipe : {"tensorwise", "delayed", "rowwise"})
     EXPECT_TRUE(problems(text(sequence, std::string("precision: fp8, fp8_recipe: ") + recipe)).empty()) << recipe;
 }
 
