@@ -269,8 +269,8 @@ struct Elementwise {
   bool rows_split_over_tensor = false;
   bool documents = false;      // add_position, position_grad: positions begin again with each document of a sequence
   bool scaled_angles = false;  // rope: as the model's rope_scaling says
-  // A cast of 16 bits to fp32 by a kernel for any types, which loads one element at a time; an fp8_cast_transpose that a
-  // compiler generated (sim/cost/kernel_shape.h, share_of_class).
+  // A cast of 16 bits to fp32 by a kernel for any types, which loads one element at a time; an fp8_cast_transpose that
+  // a compiler generated (sim/cost/kernel_shape.h, share_of_class).
   bool unrolled = false;
   friend bool operator==(const Elementwise&, const Elementwise&) = default;
 };
