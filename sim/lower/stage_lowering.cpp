@@ -37,7 +37,7 @@ StageLowering::StageLowering(const Context& context, int stage, const std::vecto
   const plan::FrameworkProfile& profile = context.profile();
   builder_.set_fills({context.scenario.training.fill_uninitialized, profile.fused_norm, profile.extension_products});
   builder_.set_unrolled_casts(profile.unrolled_casts);
-  builder_.set_generated_transposes(profile.fp8_casts_again);  // torchao's, by Inductor
+  builder_.set_generated_transposes(profile.fp8_casts_again);
   builder_.set_row_scales(context.scenario.training.fp8_rows());
   const bool mxfp8 =
       context.scenario.training.eight_bits() && context.scenario.training.fp8_recipe == plan::Fp8Recipe::mxfp8;

@@ -61,9 +61,10 @@ struct FrameworkProfile {
   bool recompute_stops_early = true;  // full recomputation ends at the last tensor backward needs; false: whole layer
   bool fp32_logits = false;           // logits cast to fp32 and kept so for the loss
   int loss_metrics = 0;               // metrics of training that each make the eager loss of the logits again
-  bool autocast = false;         // transformers: parameters and what is added between layers stay in fp32; casts before
-                                 // each matrix product, of weights anew in each forward
-  bool fp8_casts_again = false;  // 8-bit products: backward casts its operands from their 16 bits again
+  bool autocast = false;  // transformers: parameters and what is added between layers stay in fp32; casts before
+                          // each matrix product, of weights anew in each forward
+  // 8-bit products: backward casts its operands from their 16 bits again, and Inductor generates the casts (torchao).
+  bool fp8_casts_again = false;
   bool fused_elementwise = true;  // false: bias in the matmul, then dropout, residual add and the parts of SwiGLU as
                                   // kernels of their own
   bool norm_reads_once = true;    // false: LayerNorm's forward reads its input for the statistics, and again
