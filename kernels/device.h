@@ -128,9 +128,10 @@ struct Outer {
 };
 
 // Of sim/program/op.h, Muon: `matrices` matrices [rows, cols], whose rows may come in `blocks` runs each. lr is
-// *step's. Of a matrix that is cut into `parts` this is part `own`.
+// *step's. Of a matrix that is cut into `parts` this is part `own`. Of `layers` in shards, where `shard` is not 0.
 struct Muon {
   std::int64_t elements = 0, matrices = 1, rows = 0, cols = 0, blocks = 1, apart = 0, first = 0;
+  std::int64_t layers = 1, shard = 0, offset = 0;
   std::int64_t parts = 1, own = 0;
   bool by_columns = false;
   double momentum = 0, weight_decay = 0;
@@ -493,6 +494,11 @@ class Device : public CpuOnlyCalls {
     no_kernel(o, grad, coefficient, momentum, u);
   }
   virtual void muon_update(const Muon& o, In u, Out param, float* master) { no_kernel(o, u, param, master); }
+  // The others but for the last, which is apply's.
+  virtual void muon_orthogonal(const Muon& o, In u, Out x) { no_kernel(o, u, x); }
+  virtual void muon_apply(const Muon& o, In x, const float* coefficient, Out param, float* master) {
+    no_kernel(o, x, coefficient, param, master);
+  }
   // Gradients as they go over the wire (sim/base/gradient_code.h). residual [elements] (null: none) is added to x
   // first, and is then what was not sent of the sum. packed: code.bytes(). Not on GPUs yet.
   virtual void compress(const GradientCode& code, const GradientDraw& draw, In x, float* residual,

@@ -50,6 +50,7 @@ constexpr Class kClasses[] = {
     {"adafactor_squares", "optimizer"},
     {"adafactor_apply", "optimizer"},
     {"muon", "optimizer"},
+    {"muon_apply", "optimizer"},
     {"muon_momentum", "optimizer"},
     {"compress", "elementwise"},
     {"decompress", "elementwise"},

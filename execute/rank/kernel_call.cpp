@@ -14,6 +14,7 @@
 #include "execute/rank/fp8_call.h"
 #include "execute/rank/low_rank_call.h"
 #include "execute/rank/map_calls.h"
+#include "execute/rank/muon_call.h"
 #include "execute/rank/norm_call.h"
 #include "execute/rank/outer_call.h"
 #include "execute/rank/packed_rows.h"
@@ -363,20 +364,7 @@ class KernelCall {
                   l.master ? f32_out(1) : nullptr);
   }
 
-  void operator()(const program::Muon& m) const {
-    const plan::Training& t = c_.scenario.training;
-    const kernels::Muon shape{m.elements,   m.matrices, m.rows,
-                              m.cols,       m.blocks,   m.apart,
-                              m.first,      m.parts,    m.parts > 1 ? c_.tensor_coordinate : 0,
-                              m.by_columns, t.momentum, t.weight_decay,
-                              c_.step};
-    if (m.part == program::MuonPart::momentum)
-      return d_.muon_momentum(shape, in(0), m.clip ? f32(1) : nullptr, f32_out(0), out(1));
-    if (m.part == program::MuonPart::update)
-      return d_.muon_update(shape, in(0), out(0), m.master ? f32_out(1) : nullptr);
-    d_.muon(shape, in(0), m.clip ? f32(1) : nullptr, out(0), m.master ? f32_out(1) : nullptr,
-            f32_out(m.master ? 2 : 1));
-  }
+  void operator()(const program::Muon& m) const { call_muon(m, c_, reads_, writes_); }
   void operator()(const program::Compress& c) const {
     GradientDraw draw{static_cast<std::uint64_t>(c_.scenario.training.seed), static_cast<std::uint64_t>(c.site), 0,
                       static_cast<std::uint64_t>(c_.step->step)};

@@ -227,6 +227,20 @@ void CpuDevice::muon_update(const Muon& o, In u, Out param, float* master) {
   if (master) convert(o.elements, p, param);
 }
 
+void CpuDevice::muon_orthogonal(const Muon& o, In u, Out x) {
+  Widened w(*this);
+  const float* all = w.read(u, o.parts * o.elements);
+  kernels_.muon_orthogonal(o, all, w.update(x, o.elements));
+}
+
+void CpuDevice::muon_apply(const Muon& o, In x, const float* coefficient, Out param, float* master) {
+  if (coefficient && std::isnan(*coefficient)) return;
+  Widened w(*this);
+  float* p = master ? master : w.update(param, o.elements);
+  kernels_.muon_apply(o, w.read(x, o.elements), p);
+  if (master) convert(o.elements, p, param);
+}
+
 void CpuDevice::outer_mean(std::int64_t n, std::int64_t workers, const float* sum, Out param, float* master) {
   Widened w(*this);
   float* const value = master ? master : w.write(param, n);

@@ -182,6 +182,8 @@ class CpuDevice final : public Device, public StateSpaceCalls {
   void muon(const Muon& o, In grad, const float* coefficient, Out param, float* master, float* momentum) override;
   void muon_momentum(const Muon& o, In grad, const float* coefficient, float* momentum, Out u) override;
   void muon_update(const Muon& o, In u, Out param, float* master) override;
+  void muon_orthogonal(const Muon& o, In u, Out x) override;
+  void muon_apply(const Muon& o, In x, const float* coefficient, Out param, float* master) override;
   void compress(const GradientCode& code, const GradientDraw& draw, In x, float* residual,
                 std::uint8_t* packed) override;
   void compress_corrected(const GradientCode& code, const GradientDraw& draw, double mu, In x, const float* coefficient,

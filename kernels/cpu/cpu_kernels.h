@@ -211,6 +211,8 @@ class CpuKernels {
   void muon(const Muon& o, const float* grad, float grad_scale, float* param, float* momentum);
   void muon_momentum(const Muon& o, const float* grad, float grad_scale, float* momentum, float* u);
   void muon_update(const Muon& o, const float* u, float* param);
+  void muon_orthogonal(const Muon& o, const float* u, float* x);
+  void muon_apply(const Muon& o, const float* x, float* param);
   double sum_squares(std::int64_t n, const float* x);
   void outer_mean(std::int64_t n, std::int64_t workers, const float* sum, float* value);
   void outer_difference(std::int64_t n, const float* value, const float* outer, float* difference);
@@ -231,8 +233,8 @@ class CpuKernels {
   }
 
  private:
-  template <class U>
-  void orthogonal_update(const Muon& o, const U& u, bool may_be_skipped, float* param);
+  template <class U, class Give>
+  void make_orthogonal(const Muon& o, const U& u, bool may_be_skipped, const Give& give);
   void newton_schulz(std::int64_t rows, std::int64_t cols, float* x, float* a, float* b, float* y);
   template <class Body>
   void over_channels(const BatchNormShape& s, const Body& body);

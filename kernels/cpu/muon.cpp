@@ -48,12 +48,18 @@ struct MuonLayout {
         in_run(rows / o.blocks),
         apart(o.apart),
         first(o.first),
-        tensor_rows(o.apart > 0 ? o.blocks * o.apart : rows) {}
+        tensor_rows(o.apart > 0 ? o.blocks * o.apart : rows),
+        layers(o.layers),
+        of_layer(o.matrices / o.layers),
+        shard(o.shard),
+        offset(o.offset) {}
   std::int64_t place(std::int64_t matrix, std::int64_t i, std::int64_t j) const {
     const std::int64_t row = apart > 0 ? first + i / in_run * apart + i % in_run : i;
-    return (matrix * tensor_rows + row) * cols + j;
+    const std::int64_t layer = matrix / of_layer;
+    const std::int64_t in_layer = offset + ((matrix - layer * of_layer) * tensor_rows + row) * cols + j;
+    return shard == 0 ? in_layer : (in_layer / shard * layers + layer) * shard + in_layer % shard;
   }
-  std::int64_t rows, cols, in_run, apart, first, tensor_rows;
+  std::int64_t rows, cols, in_run, apart, first, tensor_rows, layers, of_layer, shard, offset;
 };
 
 }  // namespace
@@ -67,10 +73,11 @@ void CpuKernels::muon_momentum(const Muon& o, const float* grad, float grad_scal
   }
 }
 
-// u(matrix, i, j): of whole matrices, each of which is asked for once. may_be_skipped: what is no number comes of a
-// step that is skipped, as u cannot say otherwise.
-template <class U>
-void CpuKernels::orthogonal_update(const Muon& o, const U& u, bool may_be_skipped, float* param) {
+// u(matrix, i, j): of whole matrices, each of which is asked for once. give(place, x) what they become, times the size
+// of the update, of this rank's part. may_be_skipped: what is no number comes of a step that is skipped, as u cannot
+// say otherwise.
+template <class U, class Give>
+void CpuKernels::make_orthogonal(const Muon& o, const U& u, bool may_be_skipped, const Give& give) {
   const std::int64_t n = o.rows * o.cols;
   const bool tall = o.rows > o.cols;
   const std::int64_t rows = std::min(o.rows, o.cols), cols = std::max(o.rows, o.cols);
@@ -80,7 +87,6 @@ void CpuKernels::orthogonal_update(const Muon& o, const U& u, bool may_be_skippe
   };
   const MuonLayout own(o);
   const std::int64_t first_row = o.by_columns ? 0 : o.own * own.rows, first_col = o.by_columns ? o.own * own.cols : 0;
-  const double lr = o.step->lr, keep = 1 - lr * o.weight_decay;
   const double size = 0.2 * std::sqrt(static_cast<double>(cols));
   for (std::int64_t m = 0; m < o.matrices; ++m) {
     double squares = 0;
@@ -95,34 +101,62 @@ void CpuKernels::orthogonal_update(const Muon& o, const U& u, bool may_be_skippe
     for (float& value : x) value *= inverse;
     newton_schulz(rows, cols, x.data(), a.data(), b.data(), y.data());
     for (std::int64_t i = 0; i < own.rows; ++i)
-      for (std::int64_t j = 0; j < own.cols; ++j) {
-        float& p = param[own.place(m, i, j)];
-        const float step = x[at(first_row + i, first_col + j)];
-        p = static_cast<float>(static_cast<double>(p) * keep - lr * size * static_cast<double>(step));
-      }
+      for (std::int64_t j = 0; j < own.cols; ++j)
+        give(own.place(m, i, j), size * static_cast<double>(x[at(first_row + i, first_col + j)]));
   }
 }
+
+namespace {
+
+// param -= lr (step + weight_decay param)
+struct MuonStep {
+  explicit MuonStep(const Muon& o) : lr(o.step->lr), keep(1 - lr * o.weight_decay) {}
+  void apply(float& param, double step) const {
+    param = static_cast<float>(static_cast<double>(param) * keep - lr * step);
+  }
+  double lr, keep;
+};
+
+// Of the elements of all parts.
+auto of_all_parts(const Muon& o, const MuonLayout& layout, const float* u) {
+  return [&o, &layout, u](std::int64_t m, std::int64_t i, std::int64_t j) {
+    const std::int64_t part = o.by_columns ? j / layout.cols : i / layout.rows;
+    const std::int64_t row = o.by_columns ? i : i % layout.rows, col = o.by_columns ? j % layout.cols : j;
+    return u[part * o.elements + layout.place(m, row, col)];
+  };
+}
+
+}  // namespace
 
 void CpuKernels::muon(const Muon& o, const float* grad, float grad_scale, float* param, float* momentum) {
   const auto mu = static_cast<float>(o.momentum);
   const MuonLayout layout(o);
+  const MuonStep step(o);
   const auto u = [&](std::int64_t m, std::int64_t i, std::int64_t j) {
     const std::int64_t p = layout.place(m, i, j);
     const float g = grad[p] * grad_scale;
     momentum[p] = mu * momentum[p] + g;
     return g + mu * momentum[p];
   };
-  orthogonal_update(o, u, false, param);
+  make_orthogonal(o, u, false, [&](std::int64_t place, double x) { step.apply(param[place], x); });
 }
 
 void CpuKernels::muon_update(const Muon& o, const float* u, float* param) {
   const MuonLayout layout(o);
-  const auto of_all = [&](std::int64_t m, std::int64_t i, std::int64_t j) {
-    const std::int64_t part = o.by_columns ? j / layout.cols : i / layout.rows;
-    const std::int64_t row = o.by_columns ? i : i % layout.rows, col = o.by_columns ? j % layout.cols : j;
-    return u[part * o.elements + layout.place(m, row, col)];
-  };
-  orthogonal_update(o, of_all, true, param);
+  const MuonStep step(o);
+  make_orthogonal(o, of_all_parts(o, layout, u), true,
+                  [&](std::int64_t place, double x) { step.apply(param[place], x); });
+}
+
+void CpuKernels::muon_orthogonal(const Muon& o, const float* u, float* x) {
+  const MuonLayout layout(o);
+  make_orthogonal(o, of_all_parts(o, layout, u), false,
+                  [&](std::int64_t place, double value) { x[place] = static_cast<float>(value); });
+}
+
+void CpuKernels::muon_apply(const Muon& o, const float* x, float* param) {
+  const MuonStep step(o);
+  for (std::int64_t i = 0; i < o.elements; ++i) step.apply(param[i], x[i]);
 }
 
 }  // namespace rehearse::kernels::cpu

@@ -206,8 +206,7 @@ std::optional<GemmShape> product_of(const Role& role, const Op& op) {
     const Work work = work_of(role, op);
     shape->traffic = static_cast<double>(work.bytes_read + work.bytes_written);
   }
-  if (const auto* muon = std::get_if<program::Muon>(&op.shape);
-      muon != nullptr && muon->part != program::MuonPart::momentum) {
+  if (const auto* muon = std::get_if<program::Muon>(&op.shape); muon != nullptr && muon->multiplies()) {
     shape = muon_product(*muon);
     const Work work = work_of(role, op);
     shape->traffic = static_cast<double>(work.bytes_read + work.bytes_written);

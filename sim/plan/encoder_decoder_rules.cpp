@@ -71,7 +71,7 @@ void check_encoder_decoder(const Sections& sections, const Scenario& s) {
                            tokens, s.model.max_seq_len, s.model.max_seq_len));
   if (s.training.narrow())
     sections.training.get("precision")
-        .error("blocks that attend to another sequence have no 8-bit products yet", "precision: bf16");
+        .error("blocks that attend to another sequence have no products in 8 or 4 bits yet", "precision: bf16");
 }
 
 void check_encoder(const Sections& sections, const Scenario& s, const std::function<bool(const char*)>& sound) {
@@ -89,9 +89,9 @@ void check_encoder(const Sections& sections, const Scenario& s, const std::funct
         .error(fmt::format("{} tokens of a sequence of {} are predicted, the first of which stands for its class",
                            m.max_predictions, s.training.seq_len),
                fmt::format("at most {}", s.training.seq_len - 1));
-  if (s.training.eight_bits() && sound("training.precision"))
+  if (s.training.narrow() && sound("training.precision"))
     sections.training.get("precision")
-        .error("blocks with their norms behind their sums have no 8-bit products yet", "precision: bf16");
+        .error("blocks with their norms behind their sums have no products in 8 or 4 bits yet", "precision: bf16");
   if (plan.context > 1 && sound("plan.context"))
     sections.plan.get("context").error("context = " + fmt::to_string(plan.context) +
                                            ": contexts are split with a causal mask in mind, which an encoder has not",

@@ -10,7 +10,7 @@ namespace rehearse::plan {
 
 std::int64_t least_layers(const Scenario& s) {
   const Plan& plan = s.plan;
-  if (s.training.optimizer != OptimizerKind::muon || plan.zero == 0) return 1;
+  if (s.training.optimizer != OptimizerKind::muon || plan.zero == 0 || plan.zero == 3) return 1;
   std::int64_t least = plan.context * plan.data / plan.replicas;
   if (plan.expert > 1) {
     const std::int64_t of_layer = s.model.experts / plan.expert;
@@ -24,9 +24,9 @@ namespace detail {
 
 namespace {
 
-// Shards are of whole matrices (lower/parallel/muon.cpp): no more ranks share a stage's than it has of a shape, which
-// are as many as it has layers, or its layers have experts. by_time chooses later, from even stages on, and leaves each
-// stage as many layers as it needs.
+// With ZeRO 1 and 2 shards are of whole matrices (lower/parallel/muon.cpp): no more ranks share a stage's than it has
+// of a shape, which are as many as it has layers, or its layers have experts. by_time chooses later, from even stages
+// on, and leaves each stage as many layers as it needs.
 void check_muon_shards(const Node& optimizer, const Scenario& s) {
   const Plan& plan = s.plan;
   std::int64_t least = 0;
@@ -40,7 +40,7 @@ void check_muon_shards(const Node& optimizer, const Scenario& s) {
     optimizer.error(fmt::format("muon: plan.zero = {} shares whole matrices among {} ranks, and a stage has {} of a "
                                 "shape{}",
                                 plan.zero, ranks, matrices, what),
-                    fmt::format("plan.zero_group: {} or less, plan.zero: 0, or optimizer: adamw", matrices));
+                    fmt::format("plan.zero_group: {} or less, plan.zero: 0 or 3, or optimizer: adamw", matrices));
   };
   check(plan.context * plan.data / plan.replicas, least, "");
   if (plan.expert > 1)
@@ -55,11 +55,7 @@ void check_muon(const Node& training, const Scenario& s) {
   };
   if (!s.model.is_transformer() || s.model.is_encoder() || s.model.has_decoder())
     refuse("it is of the matrices in blocks of gpt, llama and moe", "optimizer: adamw");
-  if (s.plan.zero == 3)
-    refuse("it makes whole matrices orthogonal, and plan.zero = 3 cuts those of a layer into shards",
-           "plan.zero: 2 or less, or optimizer: adamw");
-  else if (s.plan.zero > 0)
-    check_muon_shards(optimizer, s);
+  if (s.plan.zero == 1 || s.plan.zero == 2) check_muon_shards(optimizer, s);
   if (s.training.fp8_params)
     refuse("weights in 8 bits alone (fp8_params) are updated by buckets, not by matrices", "fp8_params: false");
   if (s.training.moments != MomentsKind::fp32)

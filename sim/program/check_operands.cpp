@@ -355,20 +355,15 @@ struct ExpectedOf {
   }
 
   Expected operator()(const Muon& m) const {
-    if (m.part == MuonPart::momentum)
-      return {m.clip ? Sizes{m.elements, 1, m.elements} : Sizes{m.elements, m.elements}, {m.elements, m.elements}};
-    if (m.part == MuonPart::update) {
-      Sizes reads(m.master ? 3 : 2, m.elements), writes(m.master ? 2 : 1, m.elements);
-      reads.front() *= m.parts;
-      writes.push_back(m.scratch());
-      return {reads, writes};
-    }
-    Sizes reads = {m.elements};
+    const std::size_t values = m.part == MuonPart::orthogonal ? 1 : m.master ? 2 : 1;
+    const bool momentum = m.part == MuonPart::momentum || m.part == MuonPart::whole;
+    Sizes writes(m.part == MuonPart::momentum ? 2 : values + (momentum ? 1 : 0), m.elements), reads = {m.elements};
+    if (m.part == MuonPart::update || m.part == MuonPart::orthogonal) reads.front() *= m.parts;
     if (m.clip) reads.push_back(1);
-    Sizes state(m.master ? 3 : 2, m.elements);
-    reads.insert(reads.end(), state.begin(), state.end());
-    state.push_back(m.scratch());
-    return {reads, state};
+    const std::size_t states = m.part == MuonPart::orthogonal ? 0 : m.part == MuonPart::momentum ? 1 : writes.size();
+    reads.insert(reads.end(), states, m.elements);
+    if (m.multiplies()) writes.push_back(m.scratch());
+    return {reads, writes};
   }
 
   Expected operator()(const Compress& c) const {

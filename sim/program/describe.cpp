@@ -117,7 +117,7 @@ struct ShapeText {
     return fmt::format("elements={} tensors={}{}", a.elements, a.tensors.size(), a.master ? " master" : "");
   }
   std::string operator()(const Muon& m) const {
-    if (m.part == MuonPart::momentum) return fmt::format("elements={}", m.elements);
+    if (!m.multiplies()) return fmt::format("elements={}{}", m.elements, m.master ? " master" : "");
     return fmt::format("rows={} cols={}{}{}", m.rows, m.cols,
                        m.matrices > 1 ? fmt::format(" matrices={}", m.matrices) : "", m.master ? " master" : "");
   }

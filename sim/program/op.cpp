@@ -127,7 +127,10 @@ struct KindName {
     static constexpr std::string_view kNames[] = {"adafactor_sums", "adafactor_squares", "adafactor_apply"};
     return kNames[static_cast<std::size_t>(a.part)];
   }
-  std::string_view operator()(const Muon& m) const { return m.part == MuonPart::momentum ? "muon_momentum" : "muon"; }
+  std::string_view operator()(const Muon& m) const {
+    if (m.part == MuonPart::apply) return "muon_apply";
+    return m.part == MuonPart::momentum ? "muon_momentum" : "muon";
+  }
   std::string_view operator()(const OuterStep& o) const {
     static constexpr std::string_view kNames[] = {"outer_mean", "outer_difference", "outer_update"};
     return kNames[static_cast<std::size_t>(o.part)];

@@ -130,7 +130,7 @@ Work extra_of(const Role& role, const Op& op) {
 // Products of one iteration with X [r, c], r <= c: X X^T, A A, and B X. Besides the tensor's part, what an iteration
 // reads and writes of scratch: X three times and A three times read, A and B and X twice written.
 Work muon_work(const Role& role, const Op& op, const Muon& m) {
-  if (m.part == MuonPart::momentum) return {0, bytes_of(role, op.reads), bytes_of(role, op.writes)};
+  if (!m.multiplies()) return {0, bytes_of(role, op.reads), bytes_of(role, op.writes)};
   constexpr double kIterations = 5;
   const auto r = static_cast<double>(m.small()), c = static_cast<double>(m.rows + m.cols - m.small());
   const std::int64_t x = m.rows * m.cols, a = m.small() * m.small(), size = size_of(op.dtype);
@@ -140,7 +140,7 @@ Work muon_work(const Role& role, const Op& op, const Muon& m) {
        {std::pair{&op.reads, &work.bytes_read}, std::pair{&op.writes, &work.bytes_written}})
     for (std::size_t i = 0; i < operands->size() - (operands == &op.writes ? 1 : 0); ++i) {  // all but scratch
       const Buffer& b = role.buffers[static_cast<std::size_t>((*operands)[i].buffer)];
-      if (operands == &op.reads && i == 0 && m.part == MuonPart::update)
+      if (operands == &op.reads && i == 0 && m.part != MuonPart::whole)
         *bytes += m.matrices * x * size_of(b.dtype);
       else
         *bytes += b.elements() == m.elements ? m.matrices * (x / m.parts) * size_of(b.dtype) : b.bytes();

@@ -247,8 +247,10 @@ class Shrinking {
       m.encoder_layers = std::clamp<int64_t>(scaled(l.encoder_layers, m.layers, l.layers), 1, m.layers - 1);
       m.decoder_layers = m.layers - m.encoder_layers;
     }
-    if (const int64_t away = large_.plan.offload_layers; away > 0)
+    if (const int64_t away = large_.plan.offload_layers; away > 0) {
+      m.layers = std::max<int64_t>(2, m.layers);
       s_.plan.offload_layers = std::min(scaled(away, m.layers, l.layers), m.layers - 1);
+    }
     m.heads = heads_ * t;
     const int64_t group = l.heads / l.kv_heads;
     m.kv_heads = l.kv_heads == l.heads ? m.heads : std::max(t, m.heads / std::gcd(group, m.heads));

@@ -98,6 +98,23 @@ TEST(Miniature, OfRandomPlansKeepsTheirStrategiesAndIsPerformed) {
   EXPECT_GE(performed, 20) << "few plans show little";
 }
 
+TEST(Miniature, KeepsActivationsOfLayersOnTheHost) {
+  const std::string path = test::temporary_path("offload_layers.yaml");
+  std::ofstream(path)
+      << "rehearse: 1\nmodel: llama2-7b\nframework: megatron-core\ncluster: {topology: dgx-a100, gpus: 8}\n"
+         "plan: {micro_batch: 1, zero: 1, offload_layers: 20}\ntraining: {global_batch: 64, seq_len: 4096}\n";
+  const plan::Scenario large = plan::read_scenario(path, {}, kMiniatureRoot);
+  run::MiniatureLimits limits;
+  limits.ranks = 2;
+  limits.flops = 3e7;
+  const plan::Scenario small = run::miniature_of(large, {}, kMiniatureRoot, limits).scenario;
+  EXPECT_GE(small.plan.offload_layers, 1);
+  EXPECT_LT(small.plan.offload_layers, small.model.layers);
+  execute::Options options;
+  options.steps = 1;
+  EXPECT_TRUE(std::isfinite(execute::perform(small, lower::lower(small), options).result.loss.front()));
+}
+
 TEST(Miniature, OfEveryShippedPlanIsPerformed) {
   for (const auto& entry : std::filesystem::directory_iterator(kMiniatureRoot + "/scenarios")) {
     if (entry.path().extension() != ".yaml") continue;

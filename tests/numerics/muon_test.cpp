@@ -237,6 +237,16 @@ std::vector<Case> muon_cases() {
           {"gpt_tensor4_sequence", kGpt, grid(4, 4, 1, 0, {"plan.sequence_parallel=true"}), rule},
           {"llama_tensor2_zero1_pipeline2", kLlama, grid(8, 2, 2, 1, {"plan.sequence_parallel=true"}), rule},
           {"llama_tensor2_zero1_group", kLlama, grid(8, 2, 1, 1, {"plan.zero_group=2"}), rule},
+          // Shards of layers: of four layers each of two ranks makes two orthogonal; of three and of eight some none.
+          {"llama_zero3", kLlama, grid(2, 1, 1, 3), rule},
+          {"llama_zero3_of3", kLlama, grid(3, 1, 1, 3), rule},
+          {"gpt_zero3_group", kGpt, grid(6, 1, 1, 3, {"plan.zero_group=3"}), rule},
+          {"llama_zero3_context2", kLlama, grid(4, 1, 1, 3, {"plan.context=2"}), rule},
+          {"llama_tensor2_zero3_pipeline2", kLlama, grid(8, 2, 2, 3, {"plan.sequence_parallel=true"}), rule},
+          {"gpt_tensor2_zero3", kGpt, grid(4, 2, 1, 3), rule},
+          {"llama_zero3_torch_fsdp2", kLlama, grid(3, 1, 1, 3, {"framework=torch-fsdp2"}), rule},
+          {"llama_zero3_deepspeed", kLlama, grid(3, 1, 1, 3), {"training.optimizer=muon", "framework=deepspeed"}},
+          {"gpt_lora_zero3_of3", kGpt, grid(3, 1, 1, 3), adapted},
           {"gpt_lora_ddp2", kGpt, grid(2, 1, 1, 0), adapted},
           {"gpt_lora_zero1_of3", kGpt, grid(3, 1, 1, 1), adapted},
           {"llama_lora_zero2_context2", kLlama, grid(4, 1, 1, 2, {"plan.context=2"}), adapted},
@@ -262,6 +272,11 @@ TEST(Muon, ExpertsOnTwoRanksTrainAsOnOne) {
                              moe,
                              grid(8, 2, 1, 1, {"plan.expert=2", "plan.micro_batch=1", "plan.sequence_parallel=true"}),
                              {"training.optimizer=muon", "model.layers=4"}},
+                            1);
+  expect_trains_as_one_rank({"shards",
+                             moe,
+                             grid(8, 2, 1, 3, {"plan.expert=2", "plan.micro_batch=1", "plan.sequence_parallel=true"}),
+                             {"training.optimizer=muon", "model.layers=3"}},
                             1);
   // Adapters of experts, and of shared ones beside them.
   const Assignments lora = {"training.optimizer=muon", "model.layers=4", "training.lora_rank=4"};

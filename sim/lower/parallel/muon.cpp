@@ -9,6 +9,11 @@
 // modded-nanogpt), which reduce-scatters as many matrices as there are ranks and gathers them updated. Matrices that a
 // tensor group splits are gathered, as the sum of gradient and momentum in the precision's type, and every rank of the
 // group makes the whole one orthogonal and keeps its part (Megatron-Core's --muon-tp-mode duplicated).
+//
+// With ZeRO-3 a shard is a piece of a layer. Of layers alike each rank gets as many whole ones, the sums of gradient
+// and momentum by one all-to-all from all that have shards of them, makes their matrices orthogonal, and sends
+// everybody the pieces of the update by another (Microsoft's Muon for FSDP2, github.com/microsoft/dion, does so with
+// matrices of one shape). Where there are more ranks than layers some have zeros, which take as long.
 #include <string>
 
 #include "sim/base/check.h"
@@ -68,6 +73,7 @@ void ParameterStore::emit_muon_part(const MuonOperands& on, const std::string& w
 }
 
 void ParameterStore::emit_muon(const Bucket& b, int index, BufferId coefficient) {
+  if (sharded(b) && context_.plan().zero == 3) return emit_muon_of_layers(index, coefficient);
   if (sharded(b)) {
     const Param& like = params_[static_cast<std::size_t>(b.params.front())];
     return emit_muon(like,
@@ -108,17 +114,119 @@ void ParameterStore::emit_muon(const Param& like, const MuonOperands& on, Buffer
                 Collective{CollectiveKind::all_gather, context_.groups.tensor, on.elements * all.parts},
                 context_.compute, {{own}}, {{gathered}}, StreamKind::tensor);
   }
-  if (!like.spec.packed_qkv) {
-    all.rows = on.elements / on.matrices / like.local_shape.back() * row_parts;
-    return emit_muon_part(on, "", all, gathered, coefficient);
+  each_matrix(like, row_parts, all, [&](const std::string& what, const program::Muon& part) {
+    emit_muon_part(on, what, part, gathered, coefficient);
+  });
+}
+
+// `all`, of the matrices of a parameter, or of queries, keys and values, each by itself.
+template <class Emit>
+void ParameterStore::each_matrix(const Param& p, std::int64_t row_parts, program::Muon all, const Emit& emit) const {
+  if (!p.spec.packed_qkv) {
+    all.rows = p.elements / p.spec.matrices / p.local_shape.back() * row_parts;
+    return emit("", all);
   }
   // A group's queries, its key, its value, for each key head.
-  const std::int64_t groups = like.local_shape.front(), head = context_.model().head_dim;
-  all.blocks = groups, all.apart = like.local_shape.at(1);
+  const std::int64_t groups = p.local_shape.front(), head = context_.model().head_dim;
+  all.blocks = groups, all.apart = p.local_shape.at(1);
   for (const auto& [what, each] : {std::pair{".query", all.apart - 2 * head}, {".key", head}, {".value", head}}) {
     all.rows = groups * each * row_parts;
-    emit_muon_part(on, what, all, gathered, coefficient);
+    emit(what, all);
     all.first += each;
+  }
+}
+
+// Whether they are of the same tensors in the same places, shared by the same ranks.
+bool ParameterStore::alike(const Bucket& a, const Bucket& b) const {
+  if (a.muon != b.muon || group_of(a) != group_of(b) || a.shard != b.shard || a.params.size() != b.params.size())
+    return false;
+  for (std::size_t i = 0; i < a.params.size(); ++i) {
+    const Param &p = params_[static_cast<std::size_t>(a.params[i])],
+                &q = params_[static_cast<std::size_t>(b.params[i])];
+    if (p.offset != q.offset || p.local_shape != q.local_shape || p.spec.tensor_dim != q.spec.tensor_dim ||
+        p.spec.matrices != q.spec.matrices || p.spec.packed_qkv != q.spec.packed_qkv)
+      return false;
+  }
+  return true;
+}
+
+void ParameterStore::emit_muon_of_layers(int index, BufferId coefficient) {
+  const Bucket& like = buckets_[static_cast<std::size_t>(index)];
+  std::vector<const Bucket*> layers;  // in forward order
+  for (std::size_t i = buckets_.size(); i-- > 0;)
+    if (alike(buckets_[i], like)) layers.push_back(&buckets_[i]);
+  if (layers.front() != &like) return;  // updated with the first of them
+  const auto count = static_cast<std::int64_t>(layers.size()), ranks = members_of(like);
+  const std::int64_t own = (count + ranks - 1) / ranks, elements = own * like.padded;
+  const std::string name = "optimizer.bucket" + std::to_string(index);
+  const auto workspace = [&](const std::string& what, std::int64_t n) {
+    return builder_.workspace(name + what, context_.compute, {n});
+  };
+  const BufferId shards = workspace(".shards", elements), whole = workspace(".whole", elements);
+  const auto shard_of_layer = [&](std::int64_t layer) {
+    return builder_.view(name + ".shard" + std::to_string(layer), shards, layer * like.shard, {like.shard});
+  };
+  std::vector<BufferId> own_shards;
+  program::Muon one;
+  one.elements = like.shard, one.clip = coefficient >= 0, one.part = MuonPart::momentum;
+  for (const Bucket* layer : layers) {
+    own_shards.push_back(shard_of_layer(static_cast<std::int64_t>(own_shards.size())));
+    std::vector<Operand> reads{{layer->gradient_shard}};
+    if (one.clip) reads.push_back({coefficient});
+    reads.push_back({layer->exp_avg});
+    builder_.op(name + ".momentum" + std::to_string(own_shards.size() - 1), one, context_.compute, reads,
+                {{layer->exp_avg}, {own_shards.back()}});
+  }
+  if (const std::int64_t rest = own * ranks - count; rest > 0) {
+    const BufferId none = builder_.view(name + ".no_layers", shards, count * like.shard, {rest * like.shard});
+    builder_.op(name + ".no_layers", program::Elementwise{program::ElementwiseFn::fill, rest * like.shard},
+                context_.compute, {}, {{none}});
+  }
+  const auto exchange = [&](const std::string& what, BufferId from, BufferId to) {
+    builder_.op(name + what, Collective{CollectiveKind::all_to_all, group_of(like), elements}, context_.compute,
+                {{from}}, {{to}}, StreamKind::data);
+  };
+  exchange(".to_owners", shards, whole);
+  emit_muon_of_whole_layers(like, name, whole, own);
+  exchange(".from_owners", whole, shards);
+  one.part = MuonPart::apply;
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    one.master = layers[i]->master >= 0;
+    std::vector<Operand> writes{{layers[i]->value_shard}}, reads{{own_shards[i]}};
+    if (one.clip) reads.push_back({coefficient});
+    if (one.master) writes.push_back({layers[i]->master});
+    reads.insert(reads.end(), writes.begin(), writes.end());
+    builder_.op(name + ".apply" + std::to_string(i), one, context_.compute, reads, writes);
+  }
+}
+
+// In place: of `layers` layers as `like`, in shards.
+void ParameterStore::emit_muon_of_whole_layers(const Bucket& like, const std::string& name, BufferId whole,
+                                               std::int64_t layers) {
+  BufferId from = whole;
+  program::Muon all;
+  all.part = MuonPart::orthogonal;
+  all.elements = builder_.buffer(whole).elements(), all.layers = layers, all.shard = like.shard;
+  for (const ParamId id : like.params) {
+    const Param& p = params_[static_cast<std::size_t>(id)];
+    const bool split = split_over_tensor(p);
+    if (split && from == whole) {
+      from = builder_.workspace(name + ".gathered", context_.compute, {all.elements * context_.tensor});
+      builder_.op(name + ".all_gather",
+                  Collective{CollectiveKind::all_gather, context_.groups.tensor, all.elements * context_.tensor},
+                  context_.compute, {{whole}}, {{from}}, StreamKind::tensor);
+    }
+    REHEARSE_CHECK(split == (from != whole), "{}: all of a bucket are split over the tensor group or none",
+                   p.spec.name);
+    all.parts = split ? context_.tensor : 1;
+    all.by_columns = split && p.spec.tensor_dim == static_cast<int>(p.local_shape.size()) - 1;
+    all.cols = p.local_shape.back() * (all.by_columns ? all.parts : 1);
+    all.matrices = layers * (p.spec.packed_qkv ? 1 : p.spec.matrices), all.offset = p.offset;
+    each_matrix(p, all.by_columns ? 1 : all.parts, all, [&](const std::string& what, const program::Muon& part) {
+      const std::string op = "optimizer." + p.spec.name + what;
+      const BufferId scratch = builder_.workspace(op + ".scratch", context_.compute, {part.scratch()});
+      builder_.op(op, part, context_.compute, {{from}}, {{whole}, {scratch}});
+    });
   }
 }
 

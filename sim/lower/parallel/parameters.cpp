@@ -151,7 +151,7 @@ void ParameterStore::form_buckets() {
     const std::int64_t key_ranks = replicated && p.spec.key_ranks < context_.tensor ? p.spec.key_ranks : 0;
     const Held kind = held(p);
     const bool codes = moments_of(p) == DType::u8;
-    const bool whole_matrices = by_muon(p) && context_.plan().zero > 0;
+    const bool whole_matrices = by_muon(p) && context_.plan().zero > 0 && context_.plan().zero < 3;
     int& usual = open[(p.spec.spread ? 2U
                        : replicated  ? 1U
                                      : 0U) +

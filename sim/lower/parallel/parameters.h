@@ -319,6 +319,11 @@ class ParameterStore {
   void emit_muon(const Param& like, const MuonOperands& on, BufferId coefficient);
   void emit_muon_part(const MuonOperands& on, const std::string& what, program::Muon part, BufferId from,
                       BufferId coefficient);
+  template <class Emit>
+  void each_matrix(const Param& param, std::int64_t row_parts, program::Muon all, const Emit& emit) const;
+  bool alike(const Bucket& a, const Bucket& b) const;
+  void emit_muon_of_layers(int index, BufferId coefficient);
+  void emit_muon_of_whole_layers(const Bucket& like, const std::string& name, BufferId whole, std::int64_t layers);
   void reduce_over_tensor(Bucket& bucket, int index);
   void reduce_over_embedding(Bucket& bucket, int index);
   void reduce_over_copies(const Bucket& bucket, int index);

@@ -22,6 +22,7 @@ constexpr Missing kMissing[] = {
     {"mpt", "norms without biases and products behind clipped queries are not read yet"},
     {"qwen2_moe", "a gate of the shared expert is not available yet"},
     {"llama4", "without its text_config, which alone is read"},
+    {"mllama", "layers that attend to images are not available"},
     {"roberta", "an encoder without segments and a next sentence is not available yet"},
     {"olmo2", "norms behind the branches without those before them, and of all queries and keys as one, are not there"},
     {"olmo3", "norms behind the branches without those before them, and of all queries and keys as one, are not there"},

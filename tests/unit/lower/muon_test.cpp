@@ -78,8 +78,8 @@ MuonSums muon_sums(const program::Role& role) {
     for (const program::Op& op : role.bodies[static_cast<std::size_t>(slot.body)].ops)
       if (const auto* m = std::get_if<program::Muon>(&op.shape)) {
         sums.flops += program::work_of(role, op).flops;
-        (m->part == program::MuonPart::momentum ? sums.momentum : sums.updated) +=
-            m->part == program::MuonPart::momentum ? m->elements : m->matrices * m->rows * m->cols / m->parts;
+        if (m->part == program::MuonPart::momentum) sums.momentum += m->elements;
+        if (m->multiplies()) sums.updated += m->matrices * m->rows * m->cols / m->parts;
       }
   return sums;
 }
@@ -104,6 +104,31 @@ TEST(MuonStates, OfShardsAreWholeMatrices) {
   const auto odd = muon_program({"cluster.gpus=2", "plan.zero=1", "model.layers=3"});
   constexpr std::int64_t kPadded = 4 * (4 * 64 * 64 + 64 * 192) + 6 * 64 * 192, kAdam = 2 * 128 * 64 + 7 * 64;
   EXPECT_EQ(kept_of_muon(odd.roles.front()), 8 * kPadded / 2 + 12 * kAdam / 2);
+}
+
+// Of two layers in shards of two ranks each makes one orthogonal, whose 16-bit sums and updates are exchanged; of three
+// layers each has room for two, one of which is zeros; of two layers on four ranks every rank has room for one.
+TEST(MuonStates, OfShardsOfLayersAreExchanged) {
+  constexpr double kAll = 2 * 5 * (4 * 6 + 3 * 14) * 64.0 * 64 * 64;
+  const auto exchanged = [](const program::Program& program) {
+    return muon_sent(program, "data", program::CollectiveKind::all_to_all);
+  };
+  const auto two = muon_program({"cluster.gpus=2", "plan.zero=3"});
+  EXPECT_EQ(kept_of_muon(two.roles.front()), 8 * kOfMuon / 2 + 12 * kOfAdam / 2);
+  EXPECT_DOUBLE_EQ(muon_sums(two.roles.front()).flops, kAll / 2);
+  EXPECT_EQ(muon_sums(two.roles.front()).momentum, kOfMuon / 2);
+  EXPECT_EQ(exchanged(two), 2 * 2 * kOfMuon / 2) << "there and back";
+  const auto odd = muon_program({"cluster.gpus=2", "plan.zero=3", "model.layers=3"});
+  EXPECT_DOUBLE_EQ(muon_sums(odd.roles.front()).flops, kAll) << "of two layers";
+  EXPECT_EQ(exchanged(odd), 2 * 2 * 4 * kOfMuon / 2 / 2);
+  const auto four = muon_program({"plan.zero=3"});
+  EXPECT_DOUBLE_EQ(muon_sums(four.roles.front()).flops, kAll / 2);
+  EXPECT_EQ(exchanged(four), 2 * 2 * 4 * kOfMuon / 2 / 4);
+  // A tensor group gathers what an owner has, and gives a rank its part of the updates.
+  const auto split = muon_program({"plan.zero=3", "plan.tensor=2"});
+  EXPECT_DOUBLE_EQ(muon_sums(split.roles.front()).flops, kAll / 2);
+  EXPECT_EQ(muon_sent(split, "tensor", program::CollectiveKind::all_gather), 2 * kOfMuon / 2);
+  EXPECT_EQ(exchanged(split), 2 * 2 * kOfMuon / 2 / 2);
 }
 
 // A tensor group gathers the 16-bit sums of gradients and momenta, and each rank makes all matrices orthogonal.
@@ -147,6 +172,10 @@ TEST(MuonStates, OfManyPlansAreSound) {
   for (const char* framework : {"rehearse", "megatron-core"}) {
     muon_program({std::string("framework=") + framework, "plan.zero=2", "cluster.gpus=2"});
     muon_program({std::string("framework=") + framework, "plan.zero=1", "plan.tensor=2", "plan.pipeline=2"});
+  }
+  for (const char* framework : {"torch-fsdp", "torch-fsdp2", "deepspeed"}) {
+    muon_program({std::string("framework=") + framework, "plan.zero=3"});
+    muon_program({std::string("framework=") + framework, "plan.zero=3", "plan.zero_group=2", "training.lora_rank=4"});
   }
   muon_program({"framework=torch-ddp"});
   muon_program({"training.precision=fp16"});

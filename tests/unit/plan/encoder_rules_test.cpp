@@ -20,7 +20,9 @@ TEST(EncoderRules, WhatAnEncoderCannotBe) {
   EXPECT_TRUE(only("cluster: {gpus: 2}\nplan: {tensor: 2, sequence_parallel: true}\n")
                   .starts_with("4:38 plan.sequence_parallel: an encoder's heads read rows of whole sequences"));
   EXPECT_TRUE(only("plan: {recompute: ops}\n").starts_with("3:19 plan.recompute: ops recomputation knows no blocks"));
-  EXPECT_TRUE(only("training: {precision: fp8}\n").starts_with("3:23 training.precision: blocks with their norms"));
+  for (const char* precision : {"fp8", "nvfp4"})
+    EXPECT_TRUE(only(std::string("training: {precision: ") + precision + "}\n")
+                    .starts_with("3:23 training.precision: blocks with their norms"));
   EXPECT_EQ(problems("rehearse: 1\nmodel: {preset: bert-base, max_predictions: 16}\ntraining: {seq_len: 16}\n"),
             (Texts{"2:45 model.max_predictions: 16 tokens of a sequence of 16 are predicted, the first of which stands "
                    "for its class (at most 15)"}));
