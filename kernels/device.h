@@ -128,11 +128,10 @@ struct Outer {
 };
 
 // Of sim/program/op.h, Muon: `matrices` matrices [rows, cols], whose rows may come in `blocks` runs each. lr is
-// *step's. Of a matrix that is cut into `parts` this is part `own`. Of `layers` in shards, where `shard` is not 0.
+// *step's. Of a matrix that is cut into `parts` this is part `own`.
 struct Muon {
   std::int64_t elements = 0, matrices = 1, rows = 0, cols = 0, blocks = 1, apart = 0, first = 0;
-  std::int64_t layers = 1, shard = 0, offset = 0;
-  std::int64_t parts = 1, own = 0;
+  std::int64_t offset = 0, parts = 1, own = 0;
   bool by_columns = false;
   double momentum = 0, weight_decay = 0;
   const StepValues* step = nullptr;  // device memory

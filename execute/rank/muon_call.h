@@ -16,8 +16,7 @@ inline void call_muon(const program::Muon& m, const CallContext& c, std::span<co
   const plan::Training& t = c.scenario.training;
   kernels::Muon shape;
   shape.elements = m.elements, shape.matrices = m.matrices, shape.rows = m.rows, shape.cols = m.cols;
-  shape.blocks = m.blocks, shape.apart = m.apart, shape.first = m.first;
-  shape.layers = m.layers, shape.shard = m.shard, shape.offset = m.offset;
+  shape.blocks = m.blocks, shape.apart = m.apart, shape.first = m.first, shape.offset = m.offset;
   shape.parts = m.parts, shape.own = m.parts > 1 ? c.tensor_coordinate : 0, shape.by_columns = m.by_columns;
   shape.momentum = t.momentum, shape.weight_decay = t.weight_decay, shape.step = c.step;
   const float* const coefficient = m.clip ? f32(reads[1]) : nullptr;

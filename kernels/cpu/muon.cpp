@@ -49,17 +49,12 @@ struct MuonLayout {
         apart(o.apart),
         first(o.first),
         tensor_rows(o.apart > 0 ? o.blocks * o.apart : rows),
-        layers(o.layers),
-        of_layer(o.matrices / o.layers),
-        shard(o.shard),
         offset(o.offset) {}
   std::int64_t place(std::int64_t matrix, std::int64_t i, std::int64_t j) const {
     const std::int64_t row = apart > 0 ? first + i / in_run * apart + i % in_run : i;
-    const std::int64_t layer = matrix / of_layer;
-    const std::int64_t in_layer = offset + ((matrix - layer * of_layer) * tensor_rows + row) * cols + j;
-    return shard == 0 ? in_layer : (in_layer / shard * layers + layer) * shard + in_layer % shard;
+    return offset + (matrix * tensor_rows + row) * cols + j;
   }
-  std::int64_t rows, cols, in_run, apart, first, tensor_rows, layers, of_layer, shard, offset;
+  std::int64_t rows, cols, in_run, apart, first, tensor_rows, offset;
 };
 
 }  // namespace

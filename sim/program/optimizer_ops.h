@@ -84,11 +84,9 @@ struct AdafactorParts {
 // {param, master?, scratch}: the others, X being made of u of all `parts` ranks of the group, in its order, each of
 // which has as many of a matrix's rows, or with by_columns of its columns; param is this rank's part of the result.
 // Where ranks have shards of layers (ZeRO-3) it takes three: momentum, of a rank's shard; orthogonal {u [parts *
-// elements]} -> {x [elements], scratch}, where a rank has `layers` whole layers: X, times its 0.2 sqrt(max(rows,
-// cols)), or this rank's part of it; apply {x, coefficient?, param, master?} -> {param, master?}, of a shard again:
-// param -= lr (x + weight_decay param). Whole layers come in shards of `shard` elements, the first of each layer, then
-// the second of each, and so on; the tensor's matrices, of which each layer has as many, begin at element `offset` of a
-// layer. x may be the buffer of u.
+// elements]} -> {x [elements], scratch}, of a whole layer, where the tensor begins at element `offset`: X, times its
+// 0.2 sqrt(max(rows, cols)), or this rank's part of it; apply {x, coefficient?, param, master?} -> {param, master?}, of
+// a shard again: param -= lr (x + weight_decay param). x may be the buffer of u.
 enum class MuonPart : unsigned char { whole, momentum, update, orthogonal, apply };
 struct Muon {
   MuonPart part = MuonPart::whole;
@@ -96,7 +94,7 @@ struct Muon {
   std::int64_t elements = 0, matrices = 1, rows = 0, cols = 0, blocks = 1, apart = 0, first = 0;
   std::int64_t parts = 1;  // of whole matrices, which `rows` and `cols` are of
   bool by_columns = false;
-  std::int64_t layers = 1, shard = 0, offset = 0;  // shard 0: in one piece
+  std::int64_t offset = 0;
   // Whether it makes matrices orthogonal, which the other parts, of single elements, do not.
   bool multiplies() const { return part != MuonPart::momentum && part != MuonPart::apply; }
   std::int64_t small() const { return rows < cols ? rows : cols; }

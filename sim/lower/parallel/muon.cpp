@@ -10,10 +10,12 @@
 // tensor group splits are gathered, as the sum of gradient and momentum in the precision's type, and every rank of the
 // group makes the whole one orthogonal and keeps its part (Megatron-Core's --muon-tp-mode duplicated).
 //
-// With ZeRO-3 a shard is a piece of a layer. Of layers alike each rank gets as many whole ones, the sums of gradient
-// and momentum by one all-to-all from all that have shards of them, makes their matrices orthogonal, and sends
-// everybody the pieces of the update by another (Microsoft's Muon for FSDP2, github.com/microsoft/dion, does so with
-// matrices of one shape). Where there are more ranks than layers some have zeros, which take as long.
+// With ZeRO-3 a shard is a piece of a layer. Of as many layers alike as there are ranks each rank gets one whole, the
+// sums of gradient and momentum by an all-to-all from all that have shards of it, makes its matrices orthogonal, and
+// sends everybody the pieces of the update by another (Microsoft's Muon for FSDP2, github.com/microsoft/dion, does so
+// with matrices of one shape). Where layers are left that are fewer than ranks some get zeros, which take as long.
+#include <algorithm>
+#include <span>
 #include <string>
 
 #include "sim/base/check.h"
@@ -156,43 +158,47 @@ void ParameterStore::emit_muon_of_layers(int index, BufferId coefficient) {
   for (std::size_t i = buckets_.size(); i-- > 0;)
     if (alike(buckets_[i], like)) layers.push_back(&buckets_[i]);
   if (layers.front() != &like) return;  // updated with the first of them
-  const auto count = static_cast<std::int64_t>(layers.size()), ranks = members_of(like);
-  const std::int64_t own = (count + ranks - 1) / ranks, elements = own * like.padded;
-  const std::string name = "optimizer.bucket" + std::to_string(index);
-  const auto workspace = [&](const std::string& what, std::int64_t n) {
-    return builder_.workspace(name + what, context_.compute, {n});
-  };
-  const BufferId shards = workspace(".shards", elements), whole = workspace(".whole", elements);
-  const auto shard_of_layer = [&](std::int64_t layer) {
-    return builder_.view(name + ".shard" + std::to_string(layer), shards, layer * like.shard, {like.shard});
-  };
-  std::vector<BufferId> own_shards;
+  const auto ranks = static_cast<std::size_t>(members_of(like));
+  for (std::size_t first = 0; first < layers.size(); first += ranks)
+    emit_muon_of_layers({layers.data() + first, std::min(ranks, layers.size() - first)},
+                        "optimizer.bucket" + std::to_string(index) + ".from" + std::to_string(first), coefficient);
+}
+
+// Of no more layers than there are ranks.
+void ParameterStore::emit_muon_of_layers(std::span<const Bucket* const> layers, const std::string& name,
+                                         BufferId coefficient) {
+  const Bucket& like = *layers.front();
+  const BufferId shards = builder_.workspace(name + ".shards", context_.compute, {like.padded});
+  const BufferId whole = builder_.workspace(name + ".whole", context_.compute, {like.padded});
   program::Muon one;
   one.elements = like.shard, one.clip = coefficient >= 0, one.part = MuonPart::momentum;
+  std::vector<BufferId> own;  // shards, of each layer
   for (const Bucket* layer : layers) {
-    own_shards.push_back(shard_of_layer(static_cast<std::int64_t>(own_shards.size())));
+    const std::string number = std::to_string(own.size());
+    own.push_back(builder_.view(name + ".shard" + number, shards, static_cast<std::int64_t>(own.size()) * like.shard,
+                                {like.shard}));
     std::vector<Operand> reads{{layer->gradient_shard}};
     if (one.clip) reads.push_back({coefficient});
     reads.push_back({layer->exp_avg});
-    builder_.op(name + ".momentum" + std::to_string(own_shards.size() - 1), one, context_.compute, reads,
-                {{layer->exp_avg}, {own_shards.back()}});
+    builder_.op(name + ".momentum" + number, one, context_.compute, reads, {{layer->exp_avg}, {own.back()}});
   }
-  if (const std::int64_t rest = own * ranks - count; rest > 0) {
-    const BufferId none = builder_.view(name + ".no_layers", shards, count * like.shard, {rest * like.shard});
-    builder_.op(name + ".no_layers", program::Elementwise{program::ElementwiseFn::fill, rest * like.shard},
+  const std::int64_t taken = static_cast<std::int64_t>(layers.size()) * like.shard;
+  if (taken < like.padded) {
+    const BufferId none = builder_.view(name + ".no_layers", shards, taken, {like.padded - taken});
+    builder_.op(name + ".no_layers", program::Elementwise{program::ElementwiseFn::fill, like.padded - taken},
                 context_.compute, {}, {{none}});
   }
   const auto exchange = [&](const std::string& what, BufferId from, BufferId to) {
-    builder_.op(name + what, Collective{CollectiveKind::all_to_all, group_of(like), elements}, context_.compute,
+    builder_.op(name + what, Collective{CollectiveKind::all_to_all, group_of(like), like.padded}, context_.compute,
                 {{from}}, {{to}}, StreamKind::data);
   };
   exchange(".to_owners", shards, whole);
-  emit_muon_of_whole_layers(like, name, whole, own);
+  emit_muon_of_whole_layer(like, name, whole);
   exchange(".from_owners", whole, shards);
   one.part = MuonPart::apply;
   for (std::size_t i = 0; i < layers.size(); ++i) {
     one.master = layers[i]->master >= 0;
-    std::vector<Operand> writes{{layers[i]->value_shard}}, reads{{own_shards[i]}};
+    std::vector<Operand> writes{{layers[i]->value_shard}}, reads{{own[i]}};
     if (one.clip) reads.push_back({coefficient});
     if (one.master) writes.push_back({layers[i]->master});
     reads.insert(reads.end(), writes.begin(), writes.end());
@@ -200,13 +206,11 @@ void ParameterStore::emit_muon_of_layers(int index, BufferId coefficient) {
   }
 }
 
-// In place: of `layers` layers as `like`, in shards.
-void ParameterStore::emit_muon_of_whole_layers(const Bucket& like, const std::string& name, BufferId whole,
-                                               std::int64_t layers) {
+// In place: of a layer of which `like` is a bucket.
+void ParameterStore::emit_muon_of_whole_layer(const Bucket& like, const std::string& name, BufferId whole) {
   BufferId from = whole;
   program::Muon all;
-  all.part = MuonPart::orthogonal;
-  all.elements = builder_.buffer(whole).elements(), all.layers = layers, all.shard = like.shard;
+  all.part = MuonPart::orthogonal, all.elements = like.padded;
   for (const ParamId id : like.params) {
     const Param& p = params_[static_cast<std::size_t>(id)];
     const bool split = split_over_tensor(p);
@@ -221,7 +225,7 @@ void ParameterStore::emit_muon_of_whole_layers(const Bucket& like, const std::st
     all.parts = split ? context_.tensor : 1;
     all.by_columns = split && p.spec.tensor_dim == static_cast<int>(p.local_shape.size()) - 1;
     all.cols = p.local_shape.back() * (all.by_columns ? all.parts : 1);
-    all.matrices = layers * (p.spec.packed_qkv ? 1 : p.spec.matrices), all.offset = p.offset;
+    all.matrices = p.spec.packed_qkv ? 1 : p.spec.matrices, all.offset = p.offset;
     each_matrix(p, all.by_columns ? 1 : all.parts, all, [&](const std::string& what, const program::Muon& part) {
       const std::string op = "optimizer." + p.spec.name + what;
       const BufferId scratch = builder_.workspace(op + ".scratch", context_.compute, {part.scratch()});

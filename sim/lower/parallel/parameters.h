@@ -28,6 +28,7 @@
 
 #include <array>
 #include <map>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -323,7 +324,8 @@ class ParameterStore {
   void each_matrix(const Param& param, std::int64_t row_parts, program::Muon all, const Emit& emit) const;
   bool alike(const Bucket& a, const Bucket& b) const;
   void emit_muon_of_layers(int index, BufferId coefficient);
-  void emit_muon_of_whole_layers(const Bucket& like, const std::string& name, BufferId whole, std::int64_t layers);
+  void emit_muon_of_layers(std::span<const Bucket* const> layers, const std::string& name, BufferId coefficient);
+  void emit_muon_of_whole_layer(const Bucket& like, const std::string& name, BufferId whole);
   void reduce_over_tensor(Bucket& bucket, int index);
   void reduce_over_embedding(Bucket& bucket, int index);
   void reduce_over_copies(const Bucket& bucket, int index);
