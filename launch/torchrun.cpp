@@ -14,6 +14,36 @@ const char* torch_dtype(Precision precision) {
                                         : "torch.bfloat16";
 }
 
+struct MeshDimension {
+  const char* name;
+  std::int64_t size;
+};
+
+// Of all ranks, the slowest-varying first, as plan.rank_order numbers them. Replicas and shards are always there.
+std::vector<MeshDimension> mesh_of(const plan::Plan& p) {
+  const std::int64_t replicas = p.zero == 0 ? p.data : p.replicas;
+  std::vector<MeshDimension> mesh;
+  const auto add_split = [&](const char* name, std::int64_t size) {
+    if (size > 1) mesh.push_back({name, size});
+  };
+  for (auto axis = p.rank_order.rbegin(); axis != p.rank_order.rend(); ++axis) {
+    if (*axis == Axis::pipeline) add_split("pipeline", p.pipeline);
+    if (*axis == Axis::context) add_split("context", p.context);
+    if (*axis == Axis::tensor) add_split("tensor", p.tensor);
+    if (*axis == Axis::data) mesh.insert(mesh.end(), {{"replicate", replicas}, {"shard", p.data / replicas}});
+  }
+  return mesh;
+}
+
+std::string mesh_text(const std::vector<MeshDimension>& mesh) {
+  std::string sizes, names;
+  for (const MeshDimension& one : mesh) {
+    sizes += fmt::format("{}{}", sizes.empty() ? "" : ", ", one.size);
+    names += fmt::format("{}\"{}\"", names.empty() ? "" : ", ", one.name);
+  }
+  return fmt::format("mesh = init_device_mesh(\"cuda\", ({}), mesh_dim_names=({}))\n", sizes, names);
+}
+
 }  // namespace
 
 Exported export_torchrun(const plan::Scenario& s, std::int64_t gpus_a_node) {
@@ -33,9 +63,24 @@ Exported export_torchrun(const plan::Scenario& s, std::int64_t gpus_a_node) {
     said.left_out("plan.recompute", said.value("plan.recompute") + ": whole blocks or none");
   if (t.grad_dtype != Precision::fp32 && t.grad_dtype != t.precision)
     said.left_out("training.grad_dtype", said.value("training.grad_dtype"));
-  const std::int64_t replicas = p.zero == 0 ? p.data : p.replicas, shard = p.data / replicas;
-  if (p.tensor > 1 || p.pipeline > 1 || p.context > 1)
-    said.left_out("cluster.gpus", fmt::format("{}: replicas and shards alone, {} ranks", s.cluster.gpus, p.data));
+  const std::vector<MeshDimension> mesh = mesh_of(p);
+  const bool whole_mesh = mesh.size() == 2;
+  // How a model is split is written with the names of its modules.
+  if (p.tensor > 1)
+    said.left_out("plan.tensor",
+                  fmt::format("{}: the mesh has it; parallelize_module(model, mesh[\"tensor\"], ...) with "
+                              "your modules' names, before apply_plan",
+                              p.tensor));
+  if (p.pipeline > 1)
+    said.left_out("plan.pipeline",
+                  fmt::format("{}: the mesh has it; torch.distributed.pipelining over mesh[\"pipeline\"]"
+                              " with your model's parts",
+                              p.pipeline));
+  if (p.context > 1)
+    said.left_out("plan.context",
+                  fmt::format("{}: the mesh has it; context_parallel over mesh[\"context\"], over which "
+                              "gradients are to be summed too",
+                              p.context));
   std::string environment = "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True";
   for (const std::string& line : nccl_variables(said)) environment += " " + line;
   const Nodes nodes = nodes_of(s.cluster.gpus, gpus_a_node);
@@ -59,21 +104,24 @@ Exported export_torchrun(const plan::Scenario& s, std::int64_t gpus_a_node) {
   text += fmt::format(
       "\nMICRO_BATCH = {}  # sequences\nACCUMULATION_STEPS = {}\nSEQ_LEN = {}\nLR = {}\nCLIP = {}\nSEED = {}\n",
       p.micro_batch, t.micro_batches(p), t.seq_len, t.lr, t.clip, t.seed);
-  text += fmt::format("\nmesh = init_device_mesh(\"cuda\", ({}, {}), mesh_dim_names=(\"replicate\", \"shard\"))\n",
-                      replicas, shard);
+  text += "\n" + mesh_text(mesh);
   text += "\n\ndef apply_plan(model, blocks):\n    \"\"\"`blocks`: the list in `model` that holds its layers.\"\"\"\n";
   if (whole) text += "    for i, block in enumerate(blocks):\n        blocks[i] = checkpoint_wrapper(block)\n";
   if (p.zero > 0) {
     text += fmt::format("    policy = MixedPrecisionPolicy(param_dtype={}, reduce_dtype={})\n",
                         torch_dtype(t.precision), torch_dtype(t.reduce_dtype));
-    text += fmt::format("    sharded = dict(mesh={}, mp_policy=policy, reshard_after_forward={}{})\n",
-                        replicas > 1 ? "mesh" : "mesh[\"shard\"]", p.zero == 3 ? "True" : "False",
-                        p.offload_parameters ? ", offload_policy=CPUOffloadPolicy()" : "");
+    text +=
+        fmt::format("    sharded = dict(mesh={}, mp_policy=policy, reshard_after_forward={}{})\n",
+                    p.replicas == 1 ? "mesh[\"shard\"]"
+                    : whole_mesh    ? "mesh"
+                                    : "mesh[\"replicate\", \"shard\"]",
+                    p.zero == 3 ? "True" : "False", p.offload_parameters ? ", offload_policy=CPUOffloadPolicy()" : "");
     text +=
         "    for block in blocks:\n        fully_shard(block, **sharded)\n    fully_shard(model, **sharded)\n    "
         "return model\n";
   } else {
-    text += "    return torch.nn.parallel.DistributedDataParallel(model)\n";
+    text += fmt::format("    return torch.nn.parallel.DistributedDataParallel(model{})\n",
+                        whole_mesh ? "" : ", process_group=mesh[\"replicate\"].get_group()");
     if (t.precision != Precision::fp32)
       text += fmt::format("\n\nautocast = torch.autocast(\"cuda\", dtype={})\n", torch_dtype(t.precision));
   }

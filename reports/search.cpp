@@ -44,10 +44,33 @@ bool differs(const std::vector<SweepRow>& rows, std::size_t key) {
                      [&](const SweepRow& row) { return row.values[key] != rows[0].values[key]; });
 }
 
+constexpr double kBillion = 1e9;
+
+// What a plan costs, and what that is: dollars of the whole run, dollars or GPU-hours of a billion tokens or samples.
+std::string cost_of(const SearchReport& r, const SweepRow& row) {
+  const bool run = r.tokens > 0 && r.price;
+  const double hours =
+      days_of(run ? r.tokens : kBillion, row.tokens_per_s) * kHoursADay * static_cast<double>(row.gpus);
+  return r.price ? "$" + compact(hours * r.price.usd) : compact(hours);
+}
+std::string cost_line(const SearchReport& r, const SweepRow& row) {
+  const std::string units = row.batch.seq_len > 0 ? "tokens" : "samples";
+  const std::string what = r.tokens > 0 && r.price ? compact(r.tokens) + " tokens" : "a billion " + units;
+  return fmt::format("Cost: {} of {}{}.", r.price ? "dollars" : "GPU-hours", what,
+                     r.price ? ", at " + r.price.text() : "");
+}
+
+// Rows with their costs, as a table shows them.
+std::vector<SweepRow> with_costs(const SearchReport& r, std::vector<SweepRow> rows) {
+  for (SweepRow& row : rows)
+    if (row.tokens_per_s > 0) row.cost = cost_of(r, row);
+  return rows;
+}
+
 // The table of plans with the keys in which they differ, after a line with what they have in common.
 std::string table_of(const SearchReport& r, const std::vector<SweepRow>& plans, std::size_t width) {
   std::vector<SweepAxis> axes;
-  std::vector<SweepRow> rows = plans;
+  std::vector<SweepRow> rows = with_costs(r, plans);
   for (SweepRow& row : rows) row.values.clear();
   for (std::size_t k = 0; k < r.keys.size(); ++k) {
     if (!differs(plans, k)) continue;
@@ -60,7 +83,7 @@ std::string table_of(const SearchReport& r, const std::vector<SweepRow>& plans, 
   }
   const std::string common = values_text(r, plans[0], [&](std::size_t k) { return !differs(plans, k); });
   return (common.empty() ? "" : wrap((plans.size() > 1 ? "All with " : "") + common + ".", 0, width) + "\n") +
-         sweep_table(axes, rows, width);
+         sweep_table(axes, rows, width, TableOf::search);
 }
 
 std::string verdict(const SearchReport& r) {
@@ -224,7 +247,7 @@ std::pair<std::vector<SweepAxis>, std::vector<SweepRow>> best_of_each(const Scal
   std::vector<SweepRow> rows;
   for (const SearchReport& search : r.searches) {
     if (search.best.empty()) continue;
-    SweepRow row = search.best[0];
+    SweepRow row = with_costs(search, {search.best[0]})[0];
     row.values.clear();
     row.values.push_back(std::to_string(row.gpus));
     for (std::size_t a = 1; a < axes.size(); ++a) {
@@ -298,7 +321,7 @@ std::string search_text(const SearchReport& r, std::size_t width) {
   std::string text =
       fmt::format("{}: the best {} by {}\n\n", r.scenario,
                   r.best.size() == 1 ? "plan" : fmt::format("{} plans", r.best.size()), spaced(r.objective));
-  text += table_of(r, r.best, width);
+  text += table_of(r, r.best, width) + wrap(cost_line(r, r.best[0]), 0, width);
   text += "\n" + wrap("The best plan: " + r.best[0].limited_by, 0, width);
   if (r.simplest)
     text +=
@@ -349,7 +372,8 @@ std::string scaling_text(ScalingReport r, std::size_t width) {
     axes.erase(axes.begin() + static_cast<std::ptrdiff_t>(k));
     for (SweepRow& row : rows) row.values.erase(row.values.begin() + static_cast<std::ptrdiff_t>(k));
   }
-  text += sweep_table(axes, rows, width) + "\n";
+  text +=
+      sweep_table(axes, rows, width, TableOf::search) + wrap(cost_line(r.searches.front(), rows[0]), 0, width) + "\n";
   for (const SearchReport& search : r.searches) {
     if (search.best.empty())
       text += wrap((search.open > 0 ? "No plan is known to fit yet: " : "Nothing fits: ") + verdict(search), 0, width);

@@ -41,6 +41,7 @@ struct SweepRow {
   double mfu = 0, tokens_per_s = 0, bubble = 0, exposed = 0, low_s = 0, high_s = 0;
   std::string limit, limited_by;   // a word, and the sentence
   std::string sought;              // of a search by cost or energy: how much
+  std::string cost;                // of a search: what its report says a cost is
   std::vector<std::string> notes;  // result::Note's texts
   // Of all rows, by set_scaling().
   bool reference = false;
@@ -61,9 +62,11 @@ std::string_view scaling_name(const SweepRow& row);  // "reference", "none", "st
 
 // At most `width` columns wide, however many keys are swept and however long their values are: where there is no room,
 // keys are named by letters with a legend above, then the least important columns are left out with a note that says
-// which; where even that is too wide, a plan takes two lines. What cannot be is explained below the table.
+// which; where even that is too wide, a plan takes two lines. What cannot be is explained below the table. Plans that a
+// search answers with all fit: in place of that they have their steps' intervals and their costs.
+enum class TableOf : unsigned char { sweep, search };
 std::string sweep_table(const std::vector<SweepAxis>& axes, const std::vector<SweepRow>& rows,
-                        std::size_t width = kWidth);
+                        std::size_t width = kWidth, TableOf kind = TableOf::sweep);
 std::string sweep_csv(const std::vector<SweepAxis>& axes, const std::vector<SweepRow>& rows);
 std::string sweep_json(const std::vector<SweepAxis>& axes, const std::vector<SweepRow>& rows);
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <set>
 
 #include "reports/sweep_rows.h"
@@ -119,13 +120,22 @@ bool compares(const std::vector<SweepRow>& rows) {
          std::any_of(rows.begin(), rows.end(), [](const SweepRow& row) { return row.reference && row.speed_up > 0; });
 }
 
-std::vector<SweepColumn> columns_of(const std::vector<SweepRow>& rows) {
+// "12.1-14.9 s", in the unit of the higher.
+std::string interval(const SweepRow& row) {
+  std::string high = format_time(Time::from_seconds(row.high_s));
+  const std::size_t unit = high.rfind(' ');
+  const double in_unit = row.high_s > 0 ? std::strtod(high.c_str(), nullptr) / row.high_s : 0;
+  return fmt::format("{:.3g}-{:.3g}{}", row.low_s * in_unit, row.high_s * in_unit, high.substr(unit));
+}
+
+std::vector<SweepColumn> columns_of(const std::vector<SweepRow>& rows, TableOf kind) {
+  const bool searched = kind == TableOf::search;
   std::vector<SweepColumn> list;
   const auto add = [&](std::string name, int drop, std::string none, auto&& cell) {
     list.push_back(column(std::move(name), drop, rows, std::move(none), cell));
   };
   if (!one_batch(rows))
-    add("batch", 0, "", [](const SweepRow& row) {
+    add("batch", searched ? 3 : 0, "", [](const SweepRow& row) {
       const Batch& b = row.batch;
       return fmt::format("{}={}x{}x{}", b.global(), b.micro_batch, b.micro_batches, b.data);
     });
@@ -133,21 +143,25 @@ std::vector<SweepColumn> columns_of(const std::vector<SweepRow>& rows) {
   add("step", 0, "-", [](const SweepRow& row) {
     return format_time(Time::from_ps(row.step_time_ps)) + (row.notes.empty() ? "" : "*");
   });
+  if (searched) add("between", 1, "", interval);
   if (!all_alike(rows, [](const SweepRow& row) { return row.sought; }))
     add("a sample", 0, "", [](const SweepRow& row) { return row.sought; });
   if (several_gpus(rows)) {
     add("speed-up", 0, "", [](const SweepRow& row) { return fmt::format("{:.2f}", row.speed_up); });
     add("effic.", 0, "", [](const SweepRow& row) { return percent(row.efficiency); });
     if (!one_scaling(rows))
-      add("scaling", 5, "", [](const SweepRow& row) { return row.reference ? "-" : std::string(scaling_name(row)); });
+      add("scaling", 7, "", [](const SweepRow& row) { return row.reference ? "-" : std::string(scaling_name(row)); });
   }
   if (compares(rows)) add(kSpeedUp, 0, "", [](const SweepRow& row) { return fmt::format("{:.2f}", row.speed_up); });
   add("MFU", 0, "", [](const SweepRow& row) { return percent(row.mfu); });
-  add("peak", 1, "", [](const SweepRow& row) { return format_bytes(Bytes(row.peak_bytes)); });
-  add("fits", 0, "-", [](const SweepRow& row) { return row.status == SweepStatus::fits ? "yes" : "no"; });
-  add("bubble", 3, "", [](const SweepRow& row) { return percent(row.bubble); });
-  add("comm.", 4, "", [](const SweepRow& row) { return percent(row.exposed); });
-  add("limited by", 2, "cannot be", [](const SweepRow& row) { return row.limit; });
+  add("peak", searched ? 0 : 1, "", [](const SweepRow& row) { return format_bytes(Bytes(row.peak_bytes)); });
+  if (searched)
+    add("cost", 2, "", [](const SweepRow& row) { return row.cost; });
+  else
+    add("fits", 0, "-", [](const SweepRow& row) { return row.status == SweepStatus::fits ? "yes" : "no"; });
+  add("bubble", 5, "", [](const SweepRow& row) { return percent(row.bubble); });
+  add("comm.", 6, "", [](const SweepRow& row) { return percent(row.exposed); });
+  add("limited by", 4, "cannot be", [](const SweepRow& row) { return row.limit; });
   return list;
 }
 
@@ -192,8 +206,9 @@ std::string legend(const std::vector<SweepAxis>& axes, std::vector<std::string>&
 }
 
 // Keys and values on a line, numbers below them.
-std::string two_lines(const std::vector<SweepAxis>& axes, const std::vector<SweepRow>& rows, std::size_t width) {
-  std::vector<SweepColumn> list = columns_of(rows);
+std::string two_lines(const std::vector<SweepAxis>& axes, const std::vector<SweepRow>& rows, std::size_t width,
+                      TableOf kind) {
+  std::vector<SweepColumn> list = columns_of(rows, kind);
   if (compares(rows)) std::erase_if(list, [](const SweepColumn& c) { return c.name == kSpeedUp; });
   std::string left_out;
   make_room({}, rows, 2, width, list, left_out);
@@ -212,9 +227,10 @@ std::string two_lines(const std::vector<SweepAxis>& axes, const std::vector<Swee
   return out + left_out_note(left_out, width);
 }
 
-std::string body(const std::vector<SweepAxis>& axes, const std::vector<SweepRow>& rows, std::size_t width) {
+std::string body(const std::vector<SweepAxis>& axes, const std::vector<SweepRow>& rows, std::size_t width,
+                 TableOf kind) {
   std::vector<std::string> names = headings(axes);
-  std::vector<SweepColumn> list = columns_of(rows);
+  std::vector<SweepColumn> list = columns_of(rows, kind);
   if (const Cells cells = join(names, rows, list); aligned_width(cells) <= width) return align(cells, 0, width);
   if (compares(rows)) {
     std::erase_if(list, [](const SweepColumn& c) { return c.name == kSpeedUp; });
@@ -222,7 +238,7 @@ std::string body(const std::vector<SweepAxis>& axes, const std::vector<SweepRow>
   }
   const std::string keys = legend(axes, names, width);
   std::string left_out;
-  if (!make_room(names, rows, 0, width, list, left_out)) return two_lines(axes, rows, width);
+  if (!make_room(names, rows, 0, width, list, left_out)) return two_lines(axes, rows, width, kind);
   return keys + align(join(names, rows, list), 0, width) + left_out_note(left_out, width);
 }
 
@@ -287,14 +303,15 @@ std::string notes_part(const std::vector<SweepRow>& rows, std::size_t width) {
 
 }  // namespace
 
-std::string sweep_table(const std::vector<SweepAxis>& axes, const std::vector<SweepRow>& rows, std::size_t width) {
+std::string sweep_table(const std::vector<SweepAxis>& axes, const std::vector<SweepRow>& rows, std::size_t width,
+                        TableOf kind) {
   std::string reasons;
   bool some_do_not_fit = false;
   for (const SweepRow& row : rows) {
     some_do_not_fit = some_do_not_fit || row.status == SweepStatus::does_not_fit;
     if (row.status == SweepStatus::infeasible) reasons += wrap(which(row) + ": " + first_reason(row), 2, width);
   }
-  std::string out = batch_line(rows, width) + framework_line(rows, width) + body(axes, rows, width);
+  std::string out = batch_line(rows, width) + framework_line(rows, width) + body(axes, rows, width, kind);
   if (const std::string scaling = scaling_line(rows, width); !scaling.empty()) out += '\n' + scaling;
   if (some_do_not_fit) out += "\nStep and shares of a plan that does not fit are as if it fitted.\n";
   out += notes_part(rows, width);

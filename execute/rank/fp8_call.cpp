@@ -120,7 +120,8 @@ void call_fp8(const program::Elementwise& e, std::span<const Out> reads, std::sp
       return c.device.fp8_widen(fp8_layout(c.scenario.training, e.elements / e.cols, e.cols, false), reads[0],
                                 writes[0]);
     case ElementwiseFn::fp8_scale_update:
-      REHEARSE_CHECK(writes.size() == 3, "scales without a history: lowered to be simulated");
+      REHEARSE_CHECK(writes.size() >= 3, "scales without a history: lowered to be simulated");
+      if (writes.size() == 4) c.device.copy(e.elements, reads[2], writes[3]);
       return c.device.fp8_update(e.elements, program::kFp8History, fp32(writes[0]), fp32(writes[1]), fp32(writes[2]));
     default:
       return cast(e, reads, writes, c);

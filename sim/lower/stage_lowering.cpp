@@ -274,6 +274,7 @@ void StageLowering::gather_alone(OpRef before, int ops_before) {
 void StageLowering::emit_forward(Chunk& chunk) {
   chunk.forward = chunk.forward_first = builder_.begin_body(named("forward", chunk));
   parameters_.begin_forward(true);
+  parameters_.fp8_scales().begin(chunk.index, true);
   builder_.set_phase(Phase::forward);
   gather_for(chunk, 0, -1);
   transfers_.set_way(chunk.up);
@@ -319,6 +320,7 @@ void StageLowering::emit_backward(Chunk& chunk, int which, bool only, bool parte
   builder_.set_phase(Phase::backward);
   parameters_.begin_forward(false);
   parameters_.begin_backward(chunk.index, which == kFirst || only, which == kLast);
+  parameters_.fp8_scales().begin(chunk.index, false);
   const int n = static_cast<int>(chunk.units.size());
   memory_.gradient = chunk.memory_gradient.whole;
   if (table_shared_ && chunk.last) gather_for(chunk, table_unit_, -1);

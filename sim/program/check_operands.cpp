@@ -127,9 +127,9 @@ struct ExpectedOf {
     return {};
   }
 
-  static Expected of_update(std::int64_t n) {
+  static Expected of_update(std::int64_t n, std::size_t writes) {
     const Sizes tables{n, n * (1 + kFp8History), n};
-    return {tables, tables};
+    return {tables, writes == 4 ? Sizes{n, n * (1 + kFp8History), n, n} : tables};
   }
   // The output in 8 bits has a scale that is made of a largest value, and says its own: with delayed scaling the norm
   // does what a cast would.
@@ -198,7 +198,7 @@ struct ExpectedOf {
       case ElementwiseFn::fp8_widen:
         return {{kAny}, {n}};
       case ElementwiseFn::fp8_scale_update:
-        return op.reads.size() == 1 ? Expected{{n}, {n}} : of_update(n);
+        return op.reads.size() == 1 ? Expected{{n}, {n}} : of_update(n, op.writes.size());
     }
     return {};
   }

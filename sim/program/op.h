@@ -219,8 +219,8 @@ struct Activation {
 //   elements are multiplied by;
 //   fp8_cast_transpose {x, largest?} -> {y?, y transposed, amax?, inverse?};   fp8_transpose {y} -> {y transposed};
 //   fp8_widen {y} -> {x}: what a copy by rows with scales of blocks stands for, of which `elements` are;
-//   fp8_scale_update {amax f32 [elements], history f32 [elements * (1 + kFp8History)], window f32 [elements]} -> the
-//   same: delayed scaling; amax joins the history and begins again with 0, window is the largest of the history.
+//   fp8_scale_update {amax f32 [elements], history f32 [elements * (1 + kFp8History)], window f32 [elements]} -> {same,
+//   old window?}: delayed scaling; amax joins the history and begins again with 0, window is the largest of history.
 // Simulated, delayed scaling has no window and no inverse: casts write all of amax, and the update knows nothing else.
 // Performed, `cols` are those of x, or of y that is transposed; with scales of blocks a transposed copy's blocks are of
 // columns, and its elements lie as they do in x.

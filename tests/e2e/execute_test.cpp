@@ -341,7 +341,7 @@ TEST(Execute, SixteenBitRunsAreMeasuredAndCompared) {
 }
 
 TEST(Execute, TheShippedScenariosOfThisMachineArePerformed) {
-  for (const char* scenario : {"gpt-tiny-text", "gpt-tiny-ddp", "gpt-tiny-2x2x2"}) {
+  for (const char* scenario : {"gpt-tiny-text", "gpt-tiny-ddp", "gpt-tiny-2x2x2", "moe-tiny-2x2", "dlrm-tiny-4"}) {
     const Outcome r = run({"execute", scenario, "--steps", "2", "--json"});
     ASSERT_EQ(r.status, 0) << scenario << ": " << r.err;
     const Json loss = Json::parse(r.out)["loss"];

@@ -32,6 +32,13 @@ TEST(HuggingFace, AModelThatIsAPresetIsSimulatedAlike) {
   EXPECT_NE(simulated(scenario, {"model.hf=" + kConfigurations + "llama-2-7b.json", "model.vocab=32256"}), preset);
 }
 
+TEST(HuggingFace, MixtralsAndGpt2sFilesAreSimulatedAsTheirPresets) {
+  const std::string moe = "mixtral-8x7b-64xh100", dense = "gpt2-diloco-2-nodes";
+  EXPECT_EQ(simulated(moe, {"model={hf: " + kConfigurations + "mixtral-8x7b.json, capacity_factor: 1}"}),
+            simulated(moe, {}));
+  EXPECT_EQ(simulated(dense, {"model.hf=" + kConfigurations + "gpt2.json"}), simulated(dense, {}));
+}
+
 TEST(HuggingFace, NotesSayWhatWasRead) {
   const Outcome r =
       run({"simulate", "llama2-7b-8xa100", "--set", "model.hf=" + kConfigurations + "llama-2-7b.json", "--json"});

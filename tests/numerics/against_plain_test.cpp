@@ -237,6 +237,21 @@ INSTANTIATE_TEST_SUITE_P(
     plain_case_name);
 
 const std::string kOneNorm = "model.parallel_block=one_norm", kTwoNorms = "model.parallel_block=two_norms";
+const std::vector<std::string> kPalm = {kOneNorm, "model.kv_heads=1", "model.bias=false"};
+
+// A model under data parallelism, the ZeRO stages and a pipeline.
+std::vector<PlainCase> divided(const std::string& name, const std::vector<std::string>& model) {
+  std::vector<PlainCase> cases;
+  for (const char* zero : {"0", "1", "2", "3"})
+    cases.push_back(PlainCase{name + "Zero" + zero, split(2, with(model, {std::string("plan.zero=") + zero}))});
+  cases.push_back(PlainCase{name + "TwoStages", split(4, with(model, {"plan.pipeline=2", "plan.zero=1"}))});
+  return cases;
+}
+INSTANTIATE_TEST_SUITE_P(OneNormDivided, AgainstPlain, testing::ValuesIn(divided("OneNorm", {kOneNorm})),
+                         plain_case_name);
+INSTANTIATE_TEST_SUITE_P(TwoNormsDivided, AgainstPlain, testing::ValuesIn(divided("TwoNorms", {kTwoNorms})),
+                         plain_case_name);
+INSTANTIATE_TEST_SUITE_P(PalmDivided, AgainstPlain, testing::ValuesIn(divided("Palm", kPalm)), plain_case_name);
 
 INSTANTIATE_TEST_SUITE_P(
     Blocks, AgainstPlain,
@@ -250,7 +265,6 @@ INSTANTIATE_TEST_SUITE_P(
         PlainCase{"OneNormTensorSequence", split(2, {kOneNorm, "plan.tensor=2", "plan.sequence_parallel=true"})},
         PlainCase{"TwoNormsPipeline", split(2, {kTwoNorms, "plan.pipeline=2"})},
         PlainCase{"OneNormZeroBubble", split(2, {kOneNorm, "plan.pipeline=2", "plan.schedule=zero_bubble"})},
-        PlainCase{"OneNormZero3", split(2, {kOneNorm, "plan.zero=3"})},
         PlainCase{"QueriesKeysValuesBias", {"model.bias=false", "model.qkv_bias=true"}},
         PlainCase{"QueriesKeysValuesBiasTensor",
                   split(2, {"plan.tensor=2", "model.bias=false", "model.qkv_bias=true"})},
@@ -287,15 +301,16 @@ INSTANTIATE_TEST_SUITE_P(
         PlainCase{"FullRecompute", {kWindow, kSecond, "plan.recompute=full"}},
         PlainCase{"Tensor", split(2, {kWindow, kSecond, "plan.tensor=2"})},
         PlainCase{"TensorSequence", split(2, {kWindow, kSecond, "plan.tensor=2", "plan.sequence_parallel=true"})},
-        PlainCase{"Pipeline", split(2, {kWindow, kSecond, "plan.pipeline=2"})},
         PlainCase{"PipelineOddStages", split(2, {kWindow, kSecond, "plan.pipeline=2", "plan.layers_per_stage=[1, 3]"})},
-        PlainCase{"Zero3", split(2, {kWindow, kSecond, "plan.zero=3"})},
         PlainCase{"GatheredKeys", split(2, {kWindow, kSecond, "plan.context=2", "plan.context_kind=all_gather"})},
         PlainCase{"GatheredKeysTensorPipeline",
                   split(8, {"model.sliding_window=9", "plan.context=2", "plan.context_kind=all_gather", "plan.tensor=2",
                             "plan.sequence_parallel=true", "plan.pipeline=2"})},
         PlainCase{"AllToAll", split(2, {kWindow, kSecond, "plan.context=2", "plan.context_kind=all_to_all"})}),
     plain_case_name);
+
+INSTANTIATE_TEST_SUITE_P(WindowsDivided, AgainstPlain, testing::ValuesIn(divided("Windows", {kWindow, kSecond})),
+                         plain_case_name);
 
 // Modules of multi-token prediction behind latent attention and experts, as in DeepSeek-V3, and more of them.
 std::vector<PlainCase> prediction_cases() {

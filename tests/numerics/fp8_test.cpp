@@ -153,6 +153,64 @@ std::vector<Fp8Case> fp8_cases() {
 }
 INSTANTIATE_TEST_SUITE_P(Recipes, Fp8Plans, testing::ValuesIn(fp8_cases()), fp8_case_name);
 
+// Layers whose products are not GPT's: gated, of queries in groups, without biases; and of patches of images, 64 images
+// a micro-batch, whose 640 tokens are whole blocks of 128. Ten steps.
+TEST(Fp8, OtherFamiliesTrainOnManyRanksAsOnOne) {
+  const std::string llama =
+      "rehearse: 1\nmodel: {family: llama, layers: 2, hidden: 128, heads: 4, kv_heads: 2, ffn_hidden: 256, vocab: 250, "
+      "max_seq_len: 64}\ncluster: {topology: local, gpus: 1}\nplan: {micro_batch: 2}\n"
+      "training: {global_batch: 8, precision: fp8, lr: 3e-4, seed: 3}\n";
+  const std::string images =
+      "rehearse: 1\nmodel: {family: vit, layers: 2, hidden: 128, heads: 4, image: {channels: 2, size: 12}, patch: 4, "
+      "classes: 10}\ncluster: {topology: local, gpus: 1}\nplan: {micro_batch: 64}\n"
+      "training: {global_batch: 128, precision: fp8, lr: 1e-4, seed: 3}\n";
+  const Assignments zero3 = {"cluster.gpus=2", "plan.zero=3"};
+  const Assignments two_stages = {"cluster.gpus=4", "plan.pipeline=2", "plan.zero=1"};
+  const std::vector<Assignments> some = {zero3, two_stages};
+  const std::vector<Assignments> all = {{"cluster.gpus=2"},
+                                        {"cluster.gpus=2", "plan.zero=1"},
+                                        {"cluster.gpus=2", "plan.zero=2"},
+                                        zero3,
+                                        {"cluster.gpus=2", "plan.pipeline=2"},
+                                        two_stages};
+  for (const std::string& model : {llama, images})
+    for (const std::string recipe : {"delayed", "tensorwise", "blockwise", "mxfp8", "rowwise"}) {
+      const std::string what = (model == llama ? "llama " : "vit ") + recipe;
+      const bool blocks = recipe == "blockwise" || recipe == "mxfp8";
+      const Assignments one = {"training.fp8_recipe=" + recipe};
+      Assignments alone = one;
+      // With as many micro-batches as many ranks have in all, delayed scales would be made more often.
+      if (recipe == "delayed") alone.emplace_back(model == llama ? "plan.micro_batch=4" : "plan.micro_batch=128");
+      const std::vector<double> expected = perform_fp8(model, alone, 10).result.loss;
+      EXPECT_LT(expected.back(), 0.9 * expected.front()) << what << ": one rank does not learn";
+      for (const Assignments& plan : recipe == "delayed" ? all : some) {
+        Assignments many = one;
+        many.insert(many.end(), plan.begin(), plan.end());
+        if (plan.back() == "plan.pipeline=2") many.push_back(alone.back());
+        const double gap = most_apart(expected, perform_fp8(model, many, 10).result.loss);
+        RecordProperty(what + " " + plan.back(), std::to_string(gap));
+        EXPECT_LT(gap, blocks ? 3e-4 : 1e-3) << what << " " << testing::PrintToString(plan);
+      }
+    }
+}
+
+// What backward casts once more has the scale of its micro-batch's forward, also where that is another than at its end.
+TEST(Fp8, WhatIsCastAgainIsTheSame) {
+  const auto losses = [](Assignments plan) {
+    plan.insert(plan.end(), {"training.clip=0", "training.lr=3e-3", "training.warmup_steps=0"});
+    return perform_fp8(kFp8Gpt, plan, 6).result.loss;
+  };
+  const std::vector<double> one = losses({}), again = losses({"plan.recompute=full"});
+  EXPECT_EQ(one, again);
+  const Assignments stages = {"cluster.gpus=2", "plan.pipeline=2", "plan.schedule=interleaved", "model.layers=4"};
+  Assignments stages_again = stages;
+  stages_again.emplace_back("plan.recompute=full");
+  EXPECT_EQ(losses(stages), losses(stages_again));
+  // Of several micro-batches ZeRO-3 casts weights in each, others in the first.
+  EXPECT_EQ(losses({"cluster.gpus=2", "plan.micro_batch=4", "plan.zero=2"}),
+            losses({"cluster.gpus=2", "plan.micro_batch=4", "plan.zero=3"}));
+}
+
 // Stages cast what one rank casts, with its scales. Only the squares that make the gradients' norm are added in another
 // order, and the gradients of a tied embedding: without them nothing differs.
 TEST(Fp8, APipelineHasOneRanksLossesInEveryBit) {

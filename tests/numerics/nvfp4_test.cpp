@@ -70,6 +70,29 @@ INSTANTIATE_TEST_SUITE_P(Plans, Nvfp4Plans,
                                          FourBitCase{"tensor", {"cluster.gpus=2", "plan.tensor=2"}, 2.5e-3}),
                          [](const testing::TestParamInfo<FourBitCase>& tested) { return tested.param.name; });
 
+// Gated layers of queries in groups, without biases.
+TEST(Nvfp4Numerics, LlamaTrainsOnManyRanksAsOnOne) {
+  const Assignments llama = {
+      "model={family: llama, layers: 2, hidden: 128, heads: 4, kv_heads: 2, ffn_hidden: 256, vocab: 250, max_seq_len: "
+      "64}",
+      "training.lr=3e-4"};
+  const std::vector<double> one = four_bit_losses(llama, 10);
+  EXPECT_LT(one.back(), 0.9 * one.front()) << "one rank does not learn";
+  const std::vector<Assignments> plans = {{"cluster.gpus=2"},
+                                          {"cluster.gpus=2", "plan.zero=1"},
+                                          {"cluster.gpus=2", "plan.zero=2"},
+                                          {"cluster.gpus=2", "plan.zero=3"},
+                                          {"cluster.gpus=2", "plan.pipeline=2"},
+                                          {"cluster.gpus=4", "plan.pipeline=2", "plan.zero=1"}};
+  for (const Assignments& plan : plans) {
+    Assignments many = llama;
+    many.insert(many.end(), plan.begin(), plan.end());
+    const double gap = largest_gap(one, four_bit_losses(many, 10));
+    RecordProperty(testing::PrintToString(plan), std::to_string(gap));
+    EXPECT_LT(gap, 1e-3) << testing::PrintToString(plan);
+  }
+}
+
 TEST(Nvfp4Numerics, APipelineHasOneRanksLossesInEveryBit) {
   const Assignments one = {"training.clip=0", "model.tied_embeddings=false"};
   Assignments two = one;

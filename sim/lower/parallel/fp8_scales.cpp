@@ -44,6 +44,14 @@ BufferId Fp8Scales::slot(const std::string& tensor, BufferId table, const std::s
   return made->second;
 }
 
+BufferId Fp8Scales::window_of(const std::string& tensor) {
+  if (forward_) in_forward_[tensor] = chunk_;
+  const auto found = in_forward_.find(tensor);
+  const bool again = !forward_ && found != in_forward_.end() && found->second == chunk_;
+  if (!again || !kept_.contains(chunk_)) return slot(tensor, window_, ".fp8_window");
+  return slot(tensor, kept_.at(chunk_), ".fp8_window.of_forward");
+}
+
 void Fp8Scales::of_cast(const std::string& tensor, const std::vector<BufferId>& copies, std::vector<Operand>& reads,
                         std::vector<Operand>& writes) {
   cast_in_ = builder_.current_body();
@@ -53,7 +61,7 @@ void Fp8Scales::of_cast(const std::string& tensor, const std::vector<BufferId>& 
   }
   if (!has_scales()) return;
   if (amax_ >= 0) {
-    reads.push_back({slot(tensor, window_, ".fp8_window")});
+    reads.push_back({window_of(tensor)});
     writes.push_back({slot(tensor, amax_, ".fp8_largest")});
   }
   // Lifetimes are ordered from the longest.
@@ -101,7 +109,12 @@ void Fp8Scales::emit_update() {
   }
   std::vector<Operand> tables{{amax_}};
   if (performed()) tables = {{amax_}, {history_}, {window_}};
-  builder_.op("fp8_scale_update", Elementwise{ElementwiseFn::fp8_scale_update, n}, DType::f32, tables, tables);
+  std::vector<Operand> written = tables;
+  if (performed() && forward_ && !context_.plan().forward_only) {
+    kept_[chunk_] = builder_.activation(builder_.here("fp8_amax.window"), DType::f32, {n}, Lifetime::micro_batch);
+    written.push_back({kept_[chunk_]});
+  }
+  builder_.op("fp8_scale_update", Elementwise{ElementwiseFn::fp8_scale_update, n}, DType::f32, tables, written);
 }
 
 }  // namespace rehearse::lower

@@ -6,7 +6,9 @@
 // and products read it, as their last two operands. Delayed scaling keeps three tables for all tensors that a stage
 // casts: the largest value since the last update, those of the last 1,024 updates, and the largest of these, which the
 // next cast's scale is made of. (Transformer Engine 2.x, common/recipe: DelayedScaling, amax_history_len = 1024,
-// amax_compute_algo = "max", margin = 0; a scale is 1 before there is any history.)
+// amax_compute_algo = "max", margin = 0; a scale is 1 before there is any history.) What backward casts once more,
+// recomputed activations and weights that ZeRO-3 gathers again, has the scale it had in its micro-batch's forward, for
+// which each forward keeps the third table (get_old_fp8_meta_tensors_for_recompute of pytorch/fp8.py does that).
 #pragma once
 
 #include <cstdint>
@@ -38,7 +40,9 @@ class Fp8Scales {
   void share(BufferId copy, BufferId other);
   // What a product reads besides its first two operands.
   void of_product(std::vector<Operand>& reads) const;
-  // At the end of a forward or a backward.
+  // Casts from now on are of this chunk's forward, or of its backward.
+  void begin(int chunk, bool forward) { chunk_ = chunk, forward_ = forward; }
+  // At the end of either.
   void emit_update();
 
  private:
@@ -46,10 +50,16 @@ class Fp8Scales {
   bool has_scales() const { return !context_.scales_in_copies() || context_.scenario.training.four_bits(); }
   bool performed() const { return context_.scenario.purpose == plan::Purpose::perform; }
   BufferId slot(const std::string& tensor, BufferId table, const std::string& what);
+  // What the next cast's scale is made of: now, or where backward casts what forward did then.
+  BufferId window_of(const std::string& tensor);
 
   const Context& context_;
   RoleBuilder& builder_;
   BufferId amax_ = -1, history_ = -1, window_ = -1;
+  int chunk_ = 0;
+  bool forward_ = true;
+  std::map<int, BufferId> kept_;                                 // of a micro-batch's forward, by chunk
+  std::map<std::string, int> in_forward_;                        // the chunk of what forward casts
   BodyId cast_in_ = -1;                                          // the last body with a cast
   std::map<std::string, std::int64_t> slots_;                    // by tensor
   std::map<std::pair<BufferId, std::int64_t>, BufferId> views_;  // of a table, by slot

@@ -227,6 +227,17 @@ TEST(Wire, UsesAreSortedAndUnique) {
         ASSERT_LT(activity.uses[i - 1].resource, activity.uses[i].resource);
 }
 
+// DeepSeek-V3's kernels hold 20 while rows are forwarded (DeepSeek-AI 2024, arXiv 2412.19437, section 3.2.2).
+TEST(Wire, ForwardingHoldsTwentyMultiprocessors) {
+  const auto cluster = dgx(16);
+  const auto model = make_model(*cluster, device("h100-sxm"));
+  const Exchange forwarded{std::vector<Bytes>(16, Bytes(1 << 20)), false, {64, 4, 8, 4}};
+  const TransferPlan plan = model->exchange(first(16), forwarded);
+  EXPECT_EQ(plan.algorithm, "forwarding");
+  EXPECT_EQ(plan.sms, 20);
+  EXPECT_NE(model->exchange(first(16), {forwarded.parts, false, {}}).sms, 20);
+}
+
 TEST(AnyModel, AGroupOfOneOrNothingToMoveTakesNoTime) {
   const auto cluster = dgx(8);
   const auto measured = make_model(*cluster, device("a100-sxm-80g"));

@@ -45,6 +45,26 @@ TEST(Knee, LooksPastNumbersWhereNothingFits) {
   EXPECT_EQ(knee->gpus, 16);
 }
 
+// A million tokens a second on 8 GPUs: a billion are 1,000 s or 2.22 GPU-hours, a trillion 2,222.
+TEST(Costs, AreOfABillionTokensOrOfTheRun) {
+  ScalingReport r = curve({{8, 1e6}});
+  SearchReport& search = r.searches[0];
+  search.keys = {{"plan.zero", {"1"}}};
+  search.best[0].values = {"1"}, search.best[0].batch.seq_len = 2048;
+  search.gpu_hours.push_back(0);
+  const auto has = [](const std::string& text, const char* part) { return text.find(part) != std::string::npos; };
+  EXPECT_TRUE(has(search_text(search), "Cost: GPU-hours of a billion tokens.")) << search_text(search);
+  EXPECT_TRUE(has(search_text(search), "2.222")) << search_text(search);
+  search.tokens = 1e12;
+  EXPECT_TRUE(has(search_text(search), "2.222")) << "GPU-hours stay a billion's, which the text below has of the run";
+  search.price.usd = 2, search.price.instance = "p", search.price.date = "2026-11";
+  EXPECT_TRUE(has(search_text(search), "$4,444")) << search_text(search);
+  EXPECT_TRUE(has(search_text(search), "Cost: dollars of 1T tokens, at ")) << search_text(search);
+  search.tokens = 0;
+  EXPECT_TRUE(has(search_text(search), "$4.444")) << search_text(search);
+  EXPECT_TRUE(has(scaling_text(r), "Cost: dollars of a billion tokens")) << scaling_text(r);
+}
+
 TEST(Knee, IsNamedBelowTheTable) {
   EXPECT_NE(scaling_text(curve({{8, 800}, {16, 900}})).find("The knee: 8 GPUs."), std::string::npos);
   EXPECT_NE(scaling_json(curve({{8, 800}, {16, 900}})).find("\"knee_gpus\": 8"), std::string::npos);

@@ -77,6 +77,22 @@ TEST(SweepTable, IsReadableAtAnyWidthWithAnyNumberOfKeys) {
       }
 }
 
+TEST(SweepTable, OfASearchHasIntervalsAndCostsInPlaceOfWhatFits) {
+  for (const std::size_t width : {40U, 80U, 200U})
+    for (const std::size_t keys : {1U, 3U, 5U}) {
+      Swept s = swept(keys, false);
+      for (SweepRow& row : s.rows) row.low_s = 23.11, row.high_s = 26.48, row.cost = "$1,234";
+      const std::string table = sweep_table(s.axes, s.rows, width, TableOf::search);
+      expect_width(table, width);
+      EXPECT_FALSE(has(table, "fits")) << table;
+      EXPECT_TRUE(has(table, "25.3 GB")) << table;
+      for (const char* column : {"between", "cost", "bubble"}) EXPECT_TRUE(has(table, column)) << table;
+      if (width >= 80) {
+        for (const char* cell : {"23.1-26.5 s", "$1,234"}) EXPECT_TRUE(has(table, cell)) << cell << "\n" << table;
+      }
+    }
+}
+
 TEST(SweepTable, LeavesNothingOutWhereThereIsRoom) {
   Swept three = swept(3, false);
   three.rows[0].batch = {1, 8, 2, 256}, three.rows[1].batch = {2, 2, 4, 256};  // one column more
