@@ -267,6 +267,7 @@ std::vector<Case> pipeline_cases() {
                    grid(8, 2, 4, 0, {counted, "plan.sequence_parallel=true", "plan.schedule=zero_bubble"}),
                    {"model.layers=2"}});
   cases.push_back({"gpt_embedding_alone_dualpipe_v", kGpt, grid(2, 1, 2, 0, {counted, v.front()}), {"model.layers=2"}});
+  cases.push_back({"gpt_31_layers", kGpt, grid(3, 1, 3, 0, {"plan.layers_per_stage=[11,10,10]"}), {"model.layers=31"}});
   cases.push_back({"gpt_1f1b_recompute", kGpt, grid(2, 1, 2, 0, {"plan.recompute=full"}), {"model.dropout=0.1"}});
   return cases;
 }

@@ -154,6 +154,22 @@ TEST(ZeroMemory, ModelStatesOfThePaper) {
   }
 }
 
+// DualPipe has a copy of the model from either end: all its parameters and gradients twice (deepseek-ai/DualPipe).
+TEST(Copies, DualPipeHasParametersAndGradientsTwice) {
+  const auto bytes = [](const std::string& schedule, BufferClass cls) {
+    const auto program = lower::lower(
+        scenario_from("rehearse: 1\nmodel: {family: gpt, layers: 8, hidden: 64, heads: 4, vocab: 128, max_seq_len: 32, "
+                      "tied_embeddings: false}\ncluster: {gpus: 4}\nplan: {pipeline: 4}\ntraining: {global_batch: 8}\n",
+                      {"plan.schedule=" + schedule}));
+    std::int64_t sum = 0;
+    for (const program::Role& role : program.roles)
+      sum += program::memory_peak(role).highest[static_cast<std::size_t>(cls)];
+    return sum;
+  };
+  for (const BufferClass cls : {BufferClass::parameter, BufferClass::gradient})
+    EXPECT_EQ(bytes("dualpipe", cls), 2 * bytes("1f1b", cls));
+}
+
 // Bytes a rank puts on the wire for data parallelism: all-reduce 2 (n-1)/n of the tensor, gather and scatter half of
 // that.
 double data_parallel_bytes(int zero) {
